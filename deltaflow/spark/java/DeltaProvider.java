@@ -11,7 +11,7 @@ import java.util.concurrent.ConcurrentMap;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.google.common.collect.MapMaker;
 import io.deltaflow.spark.bridge.Python;
-import io.deltaflow.spark.scan.ChangeFeeds;
+import io.deltaflow.spark.bridge.Settings;
 import io.deltaflow.spark.scan.DeltaSource;
 import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.scan.SourceFilter;
@@ -62,14 +62,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
 
   // spark.read.format("delta").load(path)
   public BaseRelation createRelation(SQLContext context, scala.collection.immutable.Map options) {
-    return read(session(context), request(options));
-  }
-
-  /** The relation over the table of a request, which has the path and the options. */
-  public static BaseRelation read(SparkSession session, Map request) {
-    request.put("settings", FileWrite.deltaSettings(session));
-    if (ChangeFeeds.areAsked((Map) request.get("options"))) return ChangeFeeds.of(session, request);
-    return Relations.of(session, Python.call("read", request));
+    return Relations.read(session(context), request(options));
   }
 
   // df.write.format("delta").save(path)
@@ -88,7 +81,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
   public Tuple2 sourceSchema(
       SQLContext context, Option schema, String provider, scala.collection.immutable.Map options) {
     Map request = request(options);
-    request.put("settings", FileWrite.deltaSettings(session(context)));
+    request.put("settings", Settings.ofDelta(session(context)));
     request.put("userSchema", schema.isEmpty() ? null : ((StructType) schema.get()).json());
     JsonNode answer = Python.call("source.schema", request);
     DEFINED.put(options, answer);
@@ -104,7 +97,7 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     request.put("metadataPath", metadataPath);
     JsonNode defined = (JsonNode) DEFINED.get(options);
     request.put("defined", defined == null ? null : defined.toString());
-    request.put("settings", FileWrite.deltaSettings(session(context)));
+    request.put("settings", Settings.ofDelta(session(context)));
     SourceFilter filter = SourceFilter.of(
         session(context), (Map) request.get("options"), defined == null ? null : defined.get("schema").asText());
     request.put("sourceFilter", filter == null ? null : filter.found());

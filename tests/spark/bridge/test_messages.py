@@ -93,6 +93,7 @@ PARTS = {
     "catalog.check": [GENERATED],
     "catalog.commit": [GENERATED],
     "changes.load": ["DeltaProvider.java"],
+    "read": ["DeltaProvider.java"],
     "source.start": ["scan/SourceFilter.java"],
     "statement.run": ["sql/TableNames.java"],
     "write.begin.batch": [WRITE],

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.bridge.Settings;
 import io.deltaflow.spark.scan.LiveRows;
 import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.sql.CachedFrames;
@@ -150,7 +151,7 @@ public final class Frames {
   }
 
   /** What the session sets of Delta's own settings, as JSON. */
-  public static String settings(SparkSession session) { return Python.json(FileWrite.deltaSettings(session)); }
+  public static String settings(SparkSession session) { return Python.json(Settings.ofDelta(session)); }
 
   /** What Spark has cached of the table is read anew. */
   public static void recache(SparkSession session, String path) { CachedFrames.readAnew(session, path); }

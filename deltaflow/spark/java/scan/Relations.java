@@ -1,10 +1,14 @@
 package io.deltaflow.spark.scan;
 
+import java.util.Map;
+
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.bridge.Settings;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
@@ -12,6 +16,13 @@ import scala.Option;
 /** Makes relations for Spark's own Parquet reader from Python's answers about scans. */
 public final class Relations {
   private Relations() {}
+
+  /** The relation over the table of a request, which has the path and the options. */
+  public static BaseRelation read(SparkSession session, Map request) {
+    request.put("settings", Settings.ofDelta(session));
+    if (ChangeFeeds.areAsked((Map) request.get("options"))) return ChangeFeeds.of(session, request);
+    return of(session, Python.call("read", request));
+  }
 
   public static HadoopFsRelation of(SparkSession session, JsonNode scan) { return of(session, scan, null); }
 

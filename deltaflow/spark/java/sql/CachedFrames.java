@@ -4,8 +4,8 @@ import java.lang.reflect.Method;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.scan.PinScans;
+import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.scan.TableScan;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -34,7 +34,7 @@ public final class CachedFrames {
     Map request = new LinkedHashMap();
     request.put("path", path);
     request.put("options", new LinkedHashMap());
-    LogicalRelation table = LogicalRelation$.MODULE$.apply(DeltaProvider.read(session, request), false);
+    LogicalRelation table = LogicalRelation$.MODULE$.apply(Relations.read(session, request), false);
     Path root = PinScans.scan(table).root();
     for (Object cached : CollectionConverters.asJava(all(cache))) {
       LogicalPlan plan = ((CachedData) cached).plan();

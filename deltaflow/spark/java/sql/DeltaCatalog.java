@@ -8,8 +8,8 @@ import java.util.Set;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.bridge.Settings;
 import io.deltaflow.spark.bridge.Thrown;
-import io.deltaflow.spark.write.FileWrite;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
@@ -240,7 +240,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     request.put("version", version);
     request.put("asOfMicros", timestampMicros);
     request.put("isPathOfQuery", Boolean.valueOf(entry == null && isRelation));
-    request.put("settings", FileWrite.deltaSettings(session()));
+    request.put("settings", Settings.ofDelta(session()));
     JsonNode found = Python.call("catalog.load", request).get("table");
     if (found.isNull()) throw new NoSuchTableException(ident);
     CatalogTable table = CatalogEntries.described(known, found);

@@ -7,8 +7,8 @@ import java.util.Map;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.bridge.Settings;
 import io.deltaflow.spark.expressions.Plans;
-import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.types.DataTypeUtils;
 import org.apache.spark.sql.classic.SparkSession;
@@ -49,7 +49,7 @@ public final class DeltaCommand extends StatementCommand {
     request.put("table", Python.parse(table));
     request.put("name", Statements.writtenName(parsed));
     request.put("fields", StatementFields.of(parsed, expressions));
-    request.put("settings", FileWrite.deltaSettings(session));
+    request.put("settings", Settings.ofDelta(session));
     JsonNode answer;
     RunningStatement running = new RunningStatement(session, statement, expressions);
     try {

@@ -3,8 +3,8 @@ package io.deltaflow.spark.sql;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.scan.ChangeFeeds;
+import io.deltaflow.spark.scan.Relations;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias$;
@@ -50,7 +50,7 @@ public final class NamedChanges extends Rule {
     Map request = new LinkedHashMap();
     request.put("path", path(named));
     request.put("options", new LinkedHashMap(named.options().asCaseSensitiveMap()));
-    LogicalPlan rows = LogicalRelation$.MODULE$.apply(DeltaProvider.read(session, request), false);
+    LogicalPlan rows = LogicalRelation$.MODULE$.apply(Relations.read(session, request), false);
     return SubqueryAlias$.MODULE$.apply(named.multipartIdentifier(), rows);
   }
 }

@@ -6,9 +6,9 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.expressions.Expressions;
+import io.deltaflow.spark.scan.Relations;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Alias;
@@ -73,7 +73,7 @@ public final class TableChanges extends AbstractFunction1 {
     Map load = new LinkedHashMap();
     load.put("path", function.equals(BY_PATH) ? name : path(session, name));
     load.put("options", options);
-    return LogicalRelation$.MODULE$.apply(DeltaProvider.read(session, load), false);
+    return LogicalRelation$.MODULE$.apply(Relations.read(session, load), false);
   }
 
   private String path(SparkSession session, String name) {

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.bridge.Settings;
 import io.deltaflow.spark.write.FileWrite;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
@@ -63,7 +64,7 @@ public final class TableDefinition {
     request.put("generated", GenerationExpressions.described(session, schema));
     request.put("partitioning", partitioning(partitions));
     request.put("properties", new LinkedHashMap(properties));
-    request.put("settings", FileWrite.deltaSettings(session));
+    request.put("settings", Settings.ofDelta(session));
     Python.call("catalog.check", request);
   }
 

@@ -17,6 +17,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Metrics;
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.bridge.Settings;
 import io.deltaflow.spark.expressions.Plans;
 import io.deltaflow.spark.expressions.Rebound;
 import io.deltaflow.spark.scan.CachedScans;
@@ -39,7 +40,6 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.QueryExecution;
@@ -117,7 +117,7 @@ public final class FileWrite {
     Long handle = Long.valueOf(Python.newHandle());
     request.put("handle", handle);
     request.put("schema", query.analyzed().schema().json());
-    request.put("settings", deltaSettings(session));
+    request.put("settings", Settings.ofDelta(session));
     request.put("partitionOverwriteMode",
         session.sessionState().conf().getConfString("spark.sql.sources.partitionOverwriteMode", "static"));
     request.put("storeAssignmentPolicy", session.sessionState().conf().storeAssignmentPolicy().toString());
@@ -268,18 +268,6 @@ public final class FileWrite {
       CachedScans.addTo(descriptions, query.withCachedData());
     }
     return descriptions;
-  }
-
-  /** The session's settings spark.databricks.delta.*, and its time zone as an id that Python knows as well. */
-  public static Map deltaSettings(org.apache.spark.sql.classic.SparkSession session) {
-    Map settings = new LinkedHashMap();
-    Map all = CollectionConverters.asJava(session.sessionState().conf().getAllConfs());
-    for (Object name : all.keySet()) {
-      if (((String) name).startsWith("spark.databricks.delta.")) settings.put(name, all.get(name));
-    }
-    settings.put("spark.sql.session.timeZone",
-        DateTimeUtils.getZoneId(session.sessionState().conf().sessionLocalTimeZone()).getId());
-    return settings;
   }
 
   /** FileFormatWriter.write has 11 parameters in Spark 4.0 and 12 since; the first 11 are the same. */
