@@ -99,17 +99,25 @@ class Applier:
     def _apply(self, batch: DataFrame, write: Write) -> None:
         spark = batch.sparkSession
         snapshot = self.target.snapshot(spark)
-        if snapshot is not None and _has(snapshot, write):
+        if snapshot is not None and write.is_in(snapshot):
             self._forget_again(spark, snapshot, write)
             return
-        changes = self.envelope.changes(batch, self._current(spark, snapshot, write))
+        rows = _Rows(spark, self.target, self.scd_type)
+        changes = self.envelope.changes(batch, self._current(spark, snapshot, write, rows))
         if changes is not None:
             with _settings(spark, _SHOWS_CHAR):
-                self._apply_changes(spark, changes, snapshot, write)
+                self._apply_changes(spark, changes, snapshot, write, are_compared=rows.are_read)
 
     def _apply_changes(
-        self, spark: SparkSession, changes: DataFrame, snapshot: Snapshot | None, write: Write
+        self,
+        spark: SparkSession,
+        changes: DataFrame,
+        snapshot: Snapshot | None,
+        write: Write,
+        *,
+        are_compared: bool,
     ) -> None:
+        """`are_compared`: whether the changes were found by comparing with the rows of the target."""
         whole = None if snapshot is None else self._whole_history(spark, snapshot)
         # A history of some columns does not show the sequences that its whole history has.
         by_columns = self.ignore_null_updates or (
@@ -136,7 +144,7 @@ class Applier:
             run = _Batch(spark, self, write, side, columns, frames)
             table = self.target.table(spark)
             if self.scd_type == 1:
-                run.apply_to_current_rows(changes, table, snapshot.schema)
+                run.apply_to_current_rows(changes, table, snapshot, are_compared=are_compared)
             else:
                 changes, summary = run.summed_up(run.one_by_one(changes), changes)
                 if tracked is None:
@@ -152,7 +160,7 @@ class Applier:
         Where the batch has deletes of its own, the next one forgets instead.
         """
         remembered = table_beside(target, "deletes").snapshot(spark)
-        if remembered is not None and not _has(remembered, write):
+        if remembered is not None and not write.is_in(remembered):
             forget(spark, remembered, self.clock(), self.horizon_ms)
 
     def _whole_history(self, spark: SparkSession, snapshot: Snapshot) -> Snapshot | None:
@@ -178,7 +186,7 @@ class Applier:
         assert found is not None
         return found
 
-    def _current(self, spark: SparkSession, snapshot: Snapshot | None, write: Write) -> Current:
+    def _current(self, spark: SparkSession, snapshot: Snapshot | None, write: Write, rows: _Rows) -> Current:
         keys, is_stored = self.data_columns.keys, self.data_columns.is_stored
 
         def as_stored(given: T.StructField) -> Column:
@@ -193,13 +201,6 @@ class Applier:
                 error_class="DELTA_APPLY_CHANGES_NO_HISTORY", table=snapshot.path
             )
 
-        def rows() -> DataFrame:
-            with _settings(spark, _SHOWS_CHAR):
-                found = self.target.table(spark).toDF()
-            if self.scd_type == 2:
-                found = found.where(F.col(END_AT).isNull())
-            return found.select(*[column(name) for name in fields.names])
-
         def newest() -> Column | None:
             names = [ROW_SEQUENCE] if self.scd_type == 1 else [START_AT, END_AT]
             tables = [(self.target, names)]
@@ -209,7 +210,7 @@ class Applier:
                 remembered = table.snapshot(spark)
                 if remembered is None:
                     continue
-                if _has(remembered, write):
+                if write.is_in(remembered):
                     return None
                 tables.append((table, of_beside))
             if not known.issuperset(names):
@@ -224,7 +225,25 @@ class Applier:
             row = every.agg(encodable(F.max(SEQUENCE), data_type)).first()
             return None if row is None or row[0] is None else as_literal(row[0], data_type)
 
-        return Current(fields, rows, keys, newest, is_stored, as_stored)
+        return Current(fields, lambda: rows(fields), keys, newest, is_stored, as_stored)
+
+
+@dataclass
+class _Rows:
+    """The current rows of the target, for an envelope."""
+
+    spark: SparkSession
+    target: Target
+    scd_type: int
+    are_read: bool = False
+
+    def __call__(self, fields: T.StructType) -> DataFrame:
+        self.are_read = True
+        with _settings(self.spark, _SHOWS_CHAR):
+            found = self.target.table(self.spark).toDF()
+        if self.scd_type == 2:
+            found = found.where(F.col(END_AT).isNull())
+        return found.select(*[column(name) for name in fields.names])
 
 
 @dataclass(frozen=True)
@@ -274,14 +293,18 @@ class _Batch:
             raise self._invalid(summary.invalid, changes)
         return kept, summary
 
-    def apply_to_current_rows(self, changes: DataFrame, table: DeltaTable, schema: T.StructType) -> None:
-        """One row for each key."""
+    def apply_to_current_rows(
+        self, changes: DataFrame, table: DeltaTable, target: Snapshot, *, are_compared: bool
+    ) -> None:
+        """One row for each key. `target`: the table, from before its rows are read. `are_compared`: whether
+        the changes were found by comparing with these rows."""
         side = self.side
         rows = CurrentRows(self.columns, self.applier.ignore_null_updates)
         forgotten, deletes = side.forgotten(), side.deletes()
         older = next(iter(forgotten.truncates), None)
         folded, summary = self.summed_up(rows.fold(changes, deletes, older), changes)
         if self._may_be_late(summary, forgotten):
+            are_compared = True
             late = rows.late(self._before(changes, forgotten), table.toDF(), deletes)
             in_time = self._without(changes, self._materialized(late))
             folded, summary = self.summed_up(rows.fold(in_time, deletes, older), in_time)
@@ -289,7 +312,7 @@ class _Batch:
         own = folded.where(F.col(DELETED).isNotNull())
         self._remember(own.select(*self._keys, F.col(DELETED).alias(SEQUENCE)), summary, folded)
         with self._as_one_write():
-            rows.merge(table, folded, truncates, schema)
+            rows.merge(table, folded, truncates, target.schema, target.version if are_compared else None)
 
     def apply_to_history(
         self, changes: DataFrame, summary: _Summary, table: DeltaTable, read_version: int
@@ -344,9 +367,9 @@ class _Batch:
             begun = whole.snapshot(self.spark)
             assert begun is not None
             snapshot = begun
-        elif not _has(snapshot, self.write):
+        elif not self.write.is_in(snapshot):
             self._check_names(target, snapshot)
-        if not _has(snapshot, self.write):
+        if not self.write.is_in(snapshot):
             self.apply_to_history(changes, summary, whole.table(self.spark), snapshot.version)
         history = whole.table(self.spark).toDF()
         touched = changes.where(F.col(CHANGE) != TRUNCATE).select(*self._keys)
@@ -370,8 +393,9 @@ class _Batch:
     @staticmethod
     def _valid_at(table: DeltaTable, truncate: Column) -> DataFrame:
         """The rows of a history that a truncate ends; a newer change may have ended them already."""
+        is_begun = F.col(START_AT).isNull() | (F.col(START_AT) <= truncate)
         is_after = F.col(END_AT).isNull() | (F.col(END_AT) > truncate)
-        return table.toDF().where((F.col(START_AT) <= truncate) & is_after)
+        return table.toDF().where(is_begun & is_after)
 
     def _check_names(self, target: Snapshot, history: Snapshot) -> None:
         """DELTA_APPLY_CHANGES_RENAMED if the target has columns in place of others of the history.
@@ -429,14 +453,14 @@ class _Batch:
         number = late.count()
         if not number:
             return changes
+        self.side.keep_late(late.drop(*_OF_SUMMARY), self.write, self.applier.clock())
         _LOG.warning(
-            "%s: %d changes of batch %s came later than the horizon, and go to %s",
+            "%s: %d changes of batch %s came later than the horizon, and are in %s",
             self.side.target,
             number,
             self.write.version,
             self.side.late_path,
         )
-        self.side.keep_late(late.drop(*_OF_SUMMARY), self.write, self.applier.clock())
         names = [*self.columns.key_names, SEQUENCE]
         return changes.join(late.select(*map(column, names)).distinct(), names, "left_anti").select(
             *map(column, changes.columns)
@@ -474,11 +498,3 @@ def _settings(spark: SparkSession, values: Mapping[str, str | None]) -> Iterator
         yield
     finally:
         set_all(before)
-
-
-def _has(snapshot: Snapshot, write: Write) -> bool:
-    done = snapshot.transactions.get(write.app_id)
-    if done is None or done.version < write.version:
-        return False
-    _LOG.info("%s: the table has batch %d of %s already", snapshot.path, write.version, write.app_id)
-    return True

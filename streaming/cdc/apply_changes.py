@@ -82,6 +82,8 @@ def apply_changes(
         None if track_history_except_columns is None else _names(track_history_except_columns),
     )
     _check(bool(data_columns.keys), "keys", "names no column")
+    names = [name.lower() for name in data_columns.keys]
+    _check(len(set(names)) == len(names), "keys", "names a column twice")
     _check(source.isStreaming, "source", "is no streaming frame; read it with spark.readStream")
     is_of_client = is_connect_session(source.sparkSession)
     _check(not is_of_client, "source", "is of a client of Spark Connect; run the stream in a classic session")

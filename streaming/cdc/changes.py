@@ -34,7 +34,9 @@ START_AT, END_AT = "__START_AT", "__END_AT"
 ROW_SEQUENCE, COLUMN_SEQUENCES = "__SEQUENCE", "__COLUMN_SEQUENCES"
 """Of a row: the sequence of its newest change; those of its columns that an older change set, by name."""
 ENGINE_COLUMNS = (START_AT, END_AT, ROW_SEQUENCE, COLUMN_SEQUENCES)
-RESERVED = (CHANGE, SEQUENCE, UNSET, *ENGINE_COLUMNS)
+RECORDED_AT = "_recorded_at"
+"""Of a row of the tables beside the target: when it was written there."""
+RESERVED = (CHANGE, SEQUENCE, UNSET, RECORDED_AT, *ENGINE_COLUMNS)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from deltaflow.batch.dml.merge_builder import MergeBuilder
 from deltaflow.batch.rows.column_expressions import default_sql, default_value
 from deltaflow.batch.sql_names import quoted
 from deltaflow.log.protocol.data_types import has_order
@@ -188,9 +189,16 @@ class CurrentRows:
         return joined.where(is_late).select(*[column(name) for name in changes.columns])
 
     def merge(
-        self, table: DeltaTable, folded: DataFrame, truncates: Sequence[Column], target: T.StructType
+        self,
+        table: DeltaTable,
+        folded: DataFrame,
+        truncates: Sequence[Column],
+        target: T.StructType,
+        read_version: int | None,
     ) -> None:
-        """Joins the folded rows with those of the target, in one MERGE, after the truncates of the batch.
+        """Joins the folded rows with those of the target, in one MERGE, after the truncates of the batch. If
+        they were found by the target's rows at `read_version` or later, what others have changed since then
+        is a conflict.
 
         What it evaluates for each column is small, and what can be the same for all columns is evaluated by
         name: Spark compiles it anew for every batch.
@@ -205,6 +213,9 @@ class CurrentRows:
         changed, values = self._updated(row)
         inserted = {key: _of(SOURCE, key) for key in self.columns.key_names} | self._inserted(row)
         merge = table.alias(TARGET).merge(source.alias(SOURCE), same_key)
+        if read_version is not None:
+            assert isinstance(merge, MergeBuilder)
+            merge = merge.reading(read_version)
         merge = (
             merge.whenMatchedDelete(~stays)
             .whenMatchedUpdate(changed, _quoted(values))

@@ -2,9 +2,10 @@
 sequence until the next change of the key.
 
 The points of a key are its upserts, which are the rows of the target by their START_AT, and its deletes:
-those that ended a row are its END_AT, the others are remembered beside the table. A batch adds points. All
-points of its keys give the intervals anew, so that they have no gap and no overlap, whatever the order in
-which the points came.
+those that ended a row are its END_AT, the others are remembered beside the table. A row that was in the
+target before every change may have no START_AT: it is valid since ever. A batch adds points. All points of
+its keys give the intervals anew, so that they have no gap and no overlap, whatever the order in which the
+points came.
 
 Of equal sequences of one key a delete wins; of two upserts the one whose columns are greater, the first that
 differs deciding.
@@ -74,14 +75,15 @@ class HistoryRows:
         rows = target.select(*map(column, keys), START_AT, END_AT).alias("\0rows")
         sequence, all_changes = F.col(SEQUENCE), changes.alias("\0changes")
         same = [F.col(f"\0changes.{quoted(key)}") == F.col(f"\0rows.{quoted(key)}") for key in keys]
-        covers = (F.col(START_AT) <= sequence) & (F.col(END_AT).isNull() | (sequence <= F.col(END_AT)))
+        is_begun = F.col(START_AT).isNull() | (F.col(START_AT) <= sequence)
+        covers = is_begun & (F.col(END_AT).isNull() | (sequence <= F.col(END_AT)))
         return all_changes.join(rows, functools.reduce(operator.and_, [*same, covers]), "left_anti")
 
     def merge(self, table: DeltaTable, prepared: DataFrame, read_version: int) -> None:
         """Puts the prepared rows into the target, in one MERGE. They were made of the target's rows at a
         version, or at a later one: what others have changed since then is a conflict."""
         same = [_of(TARGET, key) == _of(SOURCE, key) for key in self.columns.key_names]
-        same.append(_of(TARGET, START_AT) == _of(SOURCE, START_AT))
+        same.append(_of(TARGET, START_AT).eqNullSafe(_of(SOURCE, START_AT)))
         fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
         values: dict[str, str | Column] = {quoted(f.name): _of(SOURCE, f.name) for f in fields}
         merge = table.alias(TARGET).merge(prepared.alias(SOURCE), functools.reduce(operator.and_, same))

@@ -30,9 +30,11 @@ from deltaflow.store import given_path
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     DELETE,
+    RECORDED_AT,
     SEQUENCE,
     TRUNCATE,
     ChangeColumns,
+    as_comparable,
     as_literal,
     column,
     encodable,
@@ -48,7 +50,6 @@ _SLACK = 16
 """A delete may be remembered longer than the horizon by two of so many parts of it: its time is rounded up to
 one, since Spark compiles the code of a batch anew for each time, and one passes between two times that
 deletes are forgotten."""
-RECORDED_AT = "_recorded_at"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,13 @@ class Write:
     @property
     def options(self) -> dict[str, str]:
         return {"txnAppId": self.app_id, "txnVersion": str(self.version)}
+
+    def is_in(self, table: Snapshot) -> bool:
+        done = table.transactions.get(self.app_id)
+        if done is None or done.version < self.version:
+            return False
+        _LOG.info("%s: the table has batch %d of %s already", table.path, self.version, self.app_id)
+        return True
 
 
 _BEGIN = Write("the rows of the target", 0)
@@ -123,10 +131,32 @@ class SideTables:
         writer.options(**write.options, **self.properties).save(self._path)
 
     def keep_late(self, changes: DataFrame, write: Write, now_ms: int) -> None:
-        """Appends changes that came later than the horizon."""
-        rows = changes.withColumn(RECORDED_AT, F.timestamp_millis(F.lit(now_ms)))
+        """Appends changes that came later than the horizon. When a batch is run again, others may be late
+        than before, since its target may have changed meanwhile: the table gets those that it lacks."""
+        log = DeltaLog.for_table(self.late_path)
+        is_again = log.exists() and write.is_in(log.snapshot())
+        rows = self._not_yet_late(changes) if is_again else changes
+        rows = rows.withColumn(RECORDED_AT, F.timestamp_millis(F.lit(now_ms)))
         writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
-        writer.options(**write.options, **self.properties).save(self.late_path)
+        writer.options(**({} if is_again else write.options), **self.properties).save(self.late_path)
+
+    def _not_yet_late(self, changes: DataFrame) -> DataFrame:
+        late = self._spark.read.format("delta").load(self.late_path)
+        known = {name.lower() for name in late.columns}
+
+        def row(*, of_table: bool) -> Column:
+            values = [
+                column(field.name)
+                if not of_table or field.name.lower() in known
+                else F.lit(None).cast(field.dataType)
+                for field in changes.schema.fields
+            ]
+            fields = zip(values, changes.schema.fields, strict=True)
+            return F.struct(*[as_comparable(value, f).alias(f"_{i}") for i, (value, f) in enumerate(fields)])
+
+        there = late.select(row(of_table=True).alias("\0there"))
+        is_there = row(of_table=False).eqNullSafe(F.col("\0there"))
+        return changes.join(there, is_there, "left_anti")
 
     def begin_history(self, target: DataFrame) -> None:
         """Puts the rows that the target has into the history, once: those of which no change has told."""

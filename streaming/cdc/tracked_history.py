@@ -21,7 +21,7 @@ from deltaflow.streaming.cdc.history_rows import REMOVED
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_RUN, _LAST, _NEW, _OLD = "\0run", "\0last", "\0new", "\0old"
+_RUN, _LAST, _NEW, _OLD, _START = "\0run", "\0last", "\0new", "\0old", "\0start"
 
 
 def shown_rows(
@@ -43,19 +43,22 @@ def shown_rows(
         _RUN, F.sum("\0begins").over(in_order)
     )
     values = [column(value.name) for value in columns.values]
+    # A row that is valid since ever has none: in a struct it is one, and the least.
+    start = F.struct(F.col(START_AT).alias("at"))
     shown = (
         runs.groupBy(*keys, _RUN)
-        .agg(F.min(START_AT).alias(START_AT), F.max_by(F.struct(*values, END_AT), START_AT).alias(_LAST))
-        .select(*keys, START_AT, F.lit(True).alias(_NEW), F.col(f"`{_LAST}`.*"))
+        .agg(F.min(start).alias(_START), F.max_by(F.struct(*values, END_AT), start).alias(_LAST))
+        .select(*keys, _START, F.lit(True).alias(_NEW), F.col(f"`{_LAST}`.*"))
     )
     all_values = comparable(columns.values)
-    old = target.select(*keys, START_AT, F.col(END_AT).alias("\0old_end"), all_values.alias(_OLD))
+    old = target.select(*keys, start.alias(_START), F.col(END_AT).alias("\0old_end"), all_values.alias(_OLD))
     new = shown.withColumn("\0values", all_values)
-    joined = new.join(old, [*columns.key_names, START_AT], "full")
+    joined = new.join(old, [*columns.key_names, _START], "full")
     removed = F.col(_NEW).isNull()
     is_same = F.col(END_AT).eqNullSafe(F.col("\0old_end")) & F.col("\0values").eqNullSafe(F.col(_OLD))
     rows = joined.where(removed | ~is_same)
-    return rows.select(*keys, *values, START_AT, END_AT, removed.alias(REMOVED))
+    start_at = F.col(_START).getField("at").alias(START_AT)
+    return rows.select(*keys, *values, start_at, END_AT, removed.alias(REMOVED))
 
 
 def _with_values(rows: DataFrame, columns: ChangeColumns) -> DataFrame:

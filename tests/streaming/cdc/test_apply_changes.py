@@ -216,6 +216,33 @@ def test_a_truncate_ends_the_rows_that_are_not_newer(spark, table, options):
     assert intervals(spark, table) == [(2, "b", 4, 5), (3, "c", 6, None)]
 
 
+@pytest.mark.parametrize("options", [{}, {"track_history": ["name"]}], ids=["whole", "of a column"])
+def test_rows_that_are_valid_since_ever(spark, table, options):
+    """Those of a table that was there before every change may have no beginning."""
+    spark.sql(f"CREATE TABLE delta.`{table}` (id INT, name STRING, __START_AT INT, __END_AT INT) USING delta")
+    rows = ", ".join(f"({number}, 'old', NULL, NULL)" for number in range(1, 6))
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES {rows}")
+    now = [time.time_ns() // 1_000_000]
+    of_table = applier(table, scd_type=2, horizon_ms=DAY_MS, clock=lambda: now[0], **options)
+    of_table.apply(
+        batch(spark, (1, "a", "u", 5), (2, None, "d", 6), (4, "old", "u", 4), (9, None, "d", 8)),
+        Write("q", 0),
+    )
+    second = [(4, "old", 4, None)] if not options else []
+    since = [(4, "old", None, 4 if second else None)]
+    expected = [(1, "a", 5, None), (1, "old", None, 5), (2, "old", None, 6), (3, "old", None, None)]
+    expected += [*since, *second, (5, "old", None, None)]
+    assert sorted(intervals(spark, table), key=repr) == sorted(expected, key=repr)
+    for number in (1, 2):  # the deletes are forgotten
+        now[0] += 2 * DAY_MS
+        of_table.apply(batch(spark, (6, "f", "u", number)), Write("q", number))
+    of_table.apply(batch(spark, (3, "b", "u", 7), (7, "late", "u", 7)), Write("q", 3))
+    assert tuples(load(spark, f"{table}/_changes/late").select("id", "_sequence")) == [(7, 7)]
+    of_table.apply(batch(spark, (None, None, "t", 9)), Write("q", 4))
+    rows = [row for row in intervals(spark, table) if row[0] in (3, 5)]
+    assert sorted(rows, key=repr) == [(3, "b", 7, 9), (3, "old", None, 7), (5, "old", None, 9)]
+
+
 def test_a_row_that_was_deleted_meanwhile_does_not_come_back(spark, table, monkeypatch):
     """The row that a change ends was read before it was deleted."""
     of_table, change = applier(table, scd_type=2), batch(spark, (1, "new", "u", 5))
@@ -346,6 +373,65 @@ def test_changes_later_than_the_horizon(spark, table, caplog, scd_type):
     versions_before = versions(f"{table}/_changes/late")
     of_table.apply(batch(spark, (1, "older", "u", 4)), Write("q", 3))
     assert versions(f"{table}/_changes/late") == versions_before
+
+
+def test_changes_that_are_late_only_when_their_batch_runs_again(spark, table, monkeypatch):
+    """Others have deleted the row of a change since the first run. The change is kept, and once."""
+    now = [time.time_ns() // 1_000_000]
+    of_table = applier(table, horizon_ms=DAY_MS, clock=lambda: now[0])
+    schema = f"{SCHEMA}, more MAP<STRING, DOUBLE>"
+
+    def rows(*changes):
+        return batch(spark, *[(*change, {"x": float("nan")}) for change in changes], schema=schema)
+
+    of_table.apply(rows((1, "a", "u", 1), (2, "b", "u", 1), (9, None, "d", 50)), Write("q", 0))
+    for number in (1, 2):
+        now[0] += 2 * DAY_MS
+        of_table.apply(rows((3, "c", "u", 60 + number)), Write("q", number))
+    last = rows((7, "late", "u", 10), (1, "a2", "u", 11), (2, "b2", "u", 12))
+    merge = CurrentRows.merge
+
+    def fails(*arguments):
+        raise OSError("the process ends")
+
+    monkeypatch.setattr(CurrentRows, "merge", fails)
+    for deleted in (1, 3, 2):
+        with pytest.raises(OSError, match="ends"):
+            of_table.apply(last, Write("q", 3))
+        spark.sql(f"DELETE FROM delta.`{table}` WHERE id = {deleted}")
+    monkeypatch.setattr(CurrentRows, "merge", merge)
+    of_table.apply(last, Write("q", 3))
+    of_table.apply(last, Write("q", 3))
+    late = load(spark, f"{table}/_changes/late").select("id", "name", "_sequence")
+    assert tuples(late) == [(1, "a2", 11), (2, "b2", 12), (7, "late", 10)]
+    assert current(spark, table) == []
+    # Another change of the key at that time is another one.
+    of_table.apply(rows((1, "a3", "u", 11)), Write("q", 4))
+    assert late.count() == 4
+
+
+def test_a_row_that_was_deleted_since_late_changes_were_found(spark, table, monkeypatch):
+    now = [time.time_ns() // 1_000_000]
+    of_table = applier(table, horizon_ms=DAY_MS, clock=lambda: now[0])
+    of_table.apply(batch(spark, (1, "a", "u", 1), (9, None, "d", 50)), Write("q", 0))
+    for number in (1, 2):
+        now[0] += 2 * DAY_MS
+        of_table.apply(batch(spark, (3, "c", "u", 60 + number)), Write("q", number))
+    merge = CurrentRows.merge
+
+    def merge_after_a_rival(*arguments):
+        DeltaTable.forPath(spark.newSession(), table).delete("id = 1")
+        merge(*arguments)
+
+    monkeypatch.setattr(CurrentRows, "merge", merge_after_a_rival)
+    changes = batch(spark, (7, "late", "u", 10), (1, "a2", "u", 11))
+    with pytest.raises(DeltaConcurrentModificationException):
+        of_table.apply(changes, Write("q", 3))
+    monkeypatch.setattr(CurrentRows, "merge", merge)
+    of_table.apply(changes, Write("q", 3))
+    late = load(spark, f"{table}/_changes/late")
+    assert tuples(late.select("id", "_sequence")) == [(1, 11), (7, 10)]
+    assert current(spark, table) == [(3, "c")]
 
 
 def test_a_change_with_the_sequence_of_a_delete_that_was_forgotten(spark, table):
@@ -804,8 +890,8 @@ def test_a_target_that_was_replaced(spark, table):
     assert current(spark, table) == [(1, "fresh"), (2, "b")]
 
 
-@pytest.mark.parametrize("name", ["_change", "_unset", "__SEQUENCE", "_CHANGE", "_Sequence"])
-@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", ["_change", "_unset", "_recorded_at", "__SEQUENCE", "_CHANGE", "_Sequence"])
+@pytest.mark.sampled(3)
 def test_reserved_names(spark, table, name):
     rows = batch(spark, (1, "a", "u", 1, "x"), schema=f"{SCHEMA}, {name} STRING")
     with pytest.raises(DeltaIllegalArgumentException, match=name) as raised:
@@ -892,6 +978,7 @@ def test_another_way_to_apply(spark, table):
         ({"scd_type": 3}, "scd_type is 3"),
         ({"columns": ["a"], "except_columns": ["b"]}, "together with except_columns"),
         ({"track_history_columns": ["a"]}, "of use with scd_type=2 alone"),
+        ({"keys": ["id", "ID"]}, "keys names a column twice"),
         ({"delete_horizon": "soon"}, "delete_horizon is 'soon'"),
         ({"delete_horizon": timedelta(days=-1)}, "delete_horizon is -1 day, 0:00:00, which is negative"),
     ],

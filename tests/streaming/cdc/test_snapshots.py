@@ -6,10 +6,17 @@ import random
 
 import pytest
 
-from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException, DeltaIllegalStateException
+from deltaflow import DeltaTable
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaConcurrentModificationException,
+    DeltaIllegalArgumentException,
+    DeltaIllegalStateException,
+)
 from deltaflow.streaming.cdc import Snapshots
 from deltaflow.streaming.cdc.applier import Applier
 from deltaflow.streaming.cdc.changes import Current
+from deltaflow.streaming.cdc.current_rows import CurrentRows
 from deltaflow.streaming.cdc.data_columns import DataColumns
 from deltaflow.streaming.cdc.side_tables import Write
 from deltaflow.streaming.cdc.target import Target
@@ -183,6 +190,25 @@ def test_a_batch_that_did_not_end_is_run_again(spark, table, monkeypatch):
             engine.apply(second, Write("query", 1))
     engine.apply(second, Write("query", 1))
     assert tuples(load(spark, table).select("id", "name")) == [(1, "c")]
+
+
+def test_a_row_that_was_deleted_since_the_snapshot_was_compared(spark, table, monkeypatch):
+    """The snapshot has it, so it is missing: the batch is run again, and finds that."""
+    engine = applier(table)
+    engine.apply(batch(spark, (1, {1: "a", 2: "b"})), Write("query", 0))
+    merge = CurrentRows.merge
+
+    def merge_after_a_rival(*arguments):
+        DeltaTable.forPath(spark.newSession(), table).delete("id = 2")
+        merge(*arguments)
+
+    second = batch(spark, (2, {1: "a2", 2: "b"}))
+    monkeypatch.setattr(CurrentRows, "merge", merge_after_a_rival)
+    with pytest.raises(DeltaConcurrentModificationException):
+        engine.apply(second, Write("query", 1))
+    monkeypatch.setattr(CurrentRows, "merge", merge)
+    engine.apply(second, Write("query", 1))
+    assert tuples(load(spark, table).select("id", "name")) == [(1, "a2"), (2, "b")]
 
 
 @pytest.mark.long
