@@ -11,6 +11,7 @@ import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.bridge.Settings;
 import io.deltaflow.spark.bridge.Thrown;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.QualifiedTableName;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
@@ -244,8 +245,10 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
     JsonNode found = Python.call("catalog.load", request).get("table");
     if (found.isNull()) throw new NoSuchTableException(ident);
     CatalogTable table = CatalogEntries.described(known, found);
-    // Spark caches the relation of a name with the schema that it had then.
-    session().sessionState().catalog().invalidateCachedTable(table.identifier());
+    // Spark caches the relation of a name with the schema that it had then. It does so by the name as it is, and would
+    // forget by an identifier in lower case, which a path may not be.
+    session().sessionState().catalog().invalidateCachedTable(new QualifiedTableName(
+        (String) table.identifier().catalog().get(), table.database(), table.identifier().table()));
     return new V1Table(table);
   }
 
