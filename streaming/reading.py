@@ -146,6 +146,9 @@ class DescribedBatch(DescribedReading, frozen=True, kw_only=True):
     reads: str = STREAM
     start: str | None
     end: str
+    newest_time_ms: int
+    """When the newest version was committed at the source's last look at the log. It tells the batch from one
+    of the same offsets in a log that was put back from a copy."""
     recorded: bool | None = None
     """Of a batch of change rows: whether the scan has the files of cdc actions, or those of the table."""
 

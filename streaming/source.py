@@ -174,7 +174,10 @@ class DeltaSource:
             reading = self._with_entry_for_batch(start_json, end)
         if start_json is not None and reading.options.validate_offsets:
             check_advance(parse_offset(start_json, reading.table_id, reading.path), end, reading.path)
-        described = DescribedBatch(start=start_json, end=end_json, **described_fields(reading))
+        newest = self._newest or self._look_at_log()
+        described = DescribedBatch(
+            start=start_json, end=end_json, newest_time_ms=newest.timestamp_ms, **described_fields(reading)
+        )
         files = None
         if self._admitted is not None and self._admitted[:2] == (start_json, end_json):
             files, self._admitted = self._admitted[2], None

@@ -7,7 +7,7 @@ whatever the size, and many long texts in a broadcast exhaust the driver.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _OF_ANY_SIZE = (T.StringType, T.BinaryType, T.VariantType, T.StructType, T.ArrayType, T.MapType)
 _FIXED = 8
 """The bytes of a value with a fixed size, about, and what a row or a nested value takes beside its own."""
+_OF_FIXED = f"{_FIXED}L"
 
 
 def row_bytes(columns: Iterable[tuple[str, T.DataType]], depth: int = 0) -> str:
@@ -32,7 +33,17 @@ def row_bytes(columns: Iterable[tuple[str, T.DataType]], depth: int = 0) -> str:
 
     It needs only the columns whose values have no fixed size.
     """
-    return " + ".join([f"{_FIXED}L", *(_bytes(value, data_type, depth) for value, data_type in columns)])
+    sizes = [_bytes(value, data_type, depth) for value, data_type in columns]
+    varying = [size for size in sizes if size != _OF_FIXED]
+    return _sum([f"{_FIXED * (1 + len(sizes) - len(varying))}L", *varying])
+
+
+def _sum(terms: Sequence[str]) -> str:
+    """As a tree of few levels: Spark's parser goes as deep as the expression is."""
+    if len(terms) == 1:
+        return terms[0]
+    middle = len(terms) // 2
+    return f"({_sum(terms[:middle])} + {_sum(terms[middle:])})"
 
 
 def bytes_of(rows: DataFrame, number: int) -> int:
@@ -68,9 +79,9 @@ def _bytes(value: str, data_type: T.DataType, depth: int) -> str:
         case T.ArrayType():
             element = f"x{depth}"
             each = _bytes(element, data_type.elementType, depth + 1)
-            total = f"aggregate({value}, {_FIXED}L, (n{depth}, {element}) -> n{depth} + {each})"
-            return f"coalesce({total}, {_FIXED}L)"
+            total = f"aggregate({value}, {_OF_FIXED}, (n{depth}, {element}) -> n{depth} + {each})"
+            return f"coalesce({total}, {_OF_FIXED})"
         case T.MapType():
             keys = _bytes(f"map_keys({value})", T.ArrayType(data_type.keyType), depth)
             return f"{keys} + {_bytes(f'map_values({value})', T.ArrayType(data_type.valueType), depth)}"
-    return f"{_FIXED}L"
+    return _OF_FIXED

@@ -89,6 +89,9 @@ class DescribedChanges(Message, frozen=True):
     id: str
     start: int
     end: int
+    end_time_ms: int | None
+    """When the last version was committed, which tells it from another one with the same number: a log may be
+    put back from a copy."""
     schema: str
     recorded: bool
     """Whether the files are those of cdc actions."""
@@ -238,9 +241,12 @@ def pin(request: ChangeScansRequest) -> ChangeScansAnswer:
     if described.is_empty:
         return ChangeScansAnswer(version=newest, relations=[], steps=[])
     end = newest if described.end is None else min(described.end, newest)
-    changes = _changes(described.path, described.id, described.start, end, computed=bool(described.keys))
+    time_ms = log.commit_times_ms(end, end).get(end)
+    changes = _changes(
+        described.path, described.id, described.start, end, time_ms, computed=bool(described.keys)
+    )
     _check(changes, described, end)
-    relations = list(_relations(changes, described, end))
+    relations = list(_relations(changes, described, end, time_ms))
     if not described.keys:
         return ChangeScansAnswer(version=newest, relations=relations, steps=[])
     visible = without_mapping(StructType.fromJson(msgspec.json.decode(described.schema)))
@@ -264,7 +270,9 @@ class _Changes:
 
 
 @functools.lru_cache(_KEPT_RANGES)
-def _changes(path: str, table_id: str, start: int, end: int, *, computed: bool) -> _Changes:
+def _changes(
+    path: str, table_id: str, start: int, end: int, end_time_ms: int | None, *, computed: bool
+) -> _Changes:
     log = DeltaLog.for_table(path, with_files=False)
     first = _snapshot_at(log, start).metadata
     if first.id != table_id:
@@ -355,7 +363,9 @@ def _is_compatible(found: StructType, version: int, schema: StructType, schema_v
     return can_read(newer, older, may_add_columns=True, takes_any_nulls=not is_older)
 
 
-def _relations(changes: _Changes, described: DescribedRange, end: int) -> Iterator[Relation]:
+def _relations(
+    changes: _Changes, described: DescribedRange, end: int, end_time_ms: int | None
+) -> Iterator[Relation]:
     schema = StructType.fromJson(msgspec.json.decode(described.schema))
     names = {physical_name(field): field.name for field in schema.fields}
     for (recorded, partitioned_by), files in changes.files.items():
@@ -364,6 +374,7 @@ def _relations(changes: _Changes, described: DescribedRange, end: int) -> Iterat
             id=described.id,
             start=described.start,
             end=end,
+            end_time_ms=end_time_ms,
             schema=described.schema,
             recorded=recorded,
             computed=bool(described.keys),
@@ -385,7 +396,7 @@ def _relations(changes: _Changes, described: DescribedRange, end: int) -> Iterat
 def files_of_changes(description: dict[str, Any]) -> ScannedFiles:
     """The files of one scan of change rows."""
     scan = msgspec.convert(description, DescribedChanges)
-    changes = _changes(scan.path, scan.id, scan.start, scan.end, computed=scan.computed)
+    changes = _changes(scan.path, scan.id, scan.start, scan.end, scan.end_time_ms, computed=scan.computed)
     schema = StructType.fromJson(msgspec.json.decode(scan.schema))
     names = {physical_name(field): field.name for field in schema.fields}
     columns = partition_names(

@@ -66,11 +66,16 @@ def _file_options(options: Mapping[str, str]) -> dict[str, str]:
 def _description(loaded: LoadPath, snapshot: Snapshot, version: int | None) -> dict[str, Any]:
     description: dict[str, Any] = {"reads": NEWEST, "path": snapshot.path, "id": snapshot.table_id}
     if version is not None:
-        description |= {"reads": "version", "version": version, "timeTravel": True}
+        description |= _of_version(snapshot) | {"timeTravel": True}
     if loaded.partition:
         loaded.check_partition(snapshot)
         description |= {"partition": loaded.partition, "timeZone": loaded.time_zone}
     return description
+
+
+def _of_version(snapshot: Snapshot) -> dict[str, Any]:
+    """The time tells it from another version with the same number: a log may be put back from a copy."""
+    return {"reads": "version", "version": snapshot.version, "timeMs": snapshot.timestamp_ms}
 
 
 @dispatcher.handle("scan.pin")
@@ -87,7 +92,7 @@ def pin(request: PinRequest) -> PinAnswer:
     if request.schema is not None:
         analysed = StructType.fromJson(msgspec.json.decode(request.schema))
         _check_schema(analysed, snapshot)
-    pinned = {**description, "reads": "version", "version": snapshot.version, "timeTravel": False}
+    pinned = description | _of_version(snapshot) | {"timeTravel": False}
     visible = visible_schema(snapshot.schema)
     return PinAnswer(
         version=snapshot.version,

@@ -110,11 +110,13 @@ def without_row_tracking(metadata: Metadata) -> Metadata:
 
 
 def _refuse_columns(names: Iterable[str], metadata: Metadata, table: str) -> None:
-    if not any(name in (metadata.schema_string or "") for name in names):
+    """Refuses columns that have these names, in whatever case: readers of Parquet would mistake them."""
+    schema_string = (metadata.schema_string or "").lower()
+    if not any(name.lower() in schema_string for name in names):
         return
     for column in table_schema(metadata, table=table).fields:
         for name in names:
-            if name in (column.name, physical_name(column)):
+            if name.lower() in (column.name.lower(), physical_name(column).lower()):
                 raise DeltaAnalysisException(
                     error_class="DELTA_ADDING_COLUMN_WITH_INTERNAL_NAME_FAILED",
                     column_name=name,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from deltaflow.batch.dml.broadcasts import bytes_of
+from deltaflow.batch.dml.broadcasts import bytes_of, row_bytes
 from deltaflow.batch.dml.merge_source import MergeSource
 
 pytestmark = pytest.mark.spark
@@ -47,6 +49,14 @@ def test_long_texts_are_not_broadcast(
             assert not is_hinted(source, ["id", "inner"])
     with settings({"spark.sql.autoBroadcastJoinThreshold": "-1"}):
         assert not is_hinted(source, ["id", "short"])
+
+
+def test_the_bytes_of_many_columns_are_no_deep_expression() -> None:
+    """Spark's parser would end with a stack overflow."""
+    sql = row_bytes([(f"c{i}", T.StringType() if i % 2 else T.LongType()) for i in range(4_000)])
+    assert sql.count("octet_length") == 2_000
+    depths = list(accumulate(sql, lambda depth, sign: depth + (sign == "(") - (sign == ")"), initial=0))
+    assert max(depths) < 16
 
 
 def test_the_bytes_of_rows(spark: SparkSession) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -225,9 +225,11 @@ class TestMetadata:
             self.change(log, **{name: "mine"})
         assert raised.value.error_class == "DELTA_CANNOT_MODIFY_TABLE_PROPERTY"
 
-    def test_no_column_has_such_a_name(self, log: DeltaLog) -> None:
+    @pytest.mark.parametrize("case", [str, str.upper])
+    def test_no_column_has_such_a_name(self, log: DeltaLog, case: Callable[[str], str]) -> None:
         tracked(log)
         _, row_id = self.names(log.snapshot().metadata)
+        row_id = case(row_id)
         schema = meta_data()["metaData"]["schemaString"].replace('"part"', json.dumps(row_id))
         with pytest.raises(DeltaAnalysisException, match="_row-id-col-") as raised:
             log.start_transaction().update_metadata(new_metadata(schema_string=schema))
