@@ -22,8 +22,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_ADDING_COLUMN_WITH_INTERNAL_NAME_FAILED": (
         "42000",
-        "Failed to add column {column_name} because the name is reserved: by it, data files keep the ids of "
-        "their rows. Give the column another name.",
+        "Failed to add column {column_name} because the name is reserved: by it, readers of data files have "
+        "the ids or the places of rows. Give the column another name.",
     ),
     "DELTA_AGGREGATE_IN_CHECK_CONSTRAINT": (
         "42621",

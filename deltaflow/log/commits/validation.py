@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deltaflow.errors import DeltaIllegalStateException, DeltaUnsupportedOperationException
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaIllegalStateException,
+    DeltaUnsupportedOperationException,
+)
 from deltaflow.log.files.change_files import CHANGE_COLUMNS
 from deltaflow.log.files.file_key import file_key
 from deltaflow.log.protocol.actions import (
@@ -27,6 +31,7 @@ from deltaflow.log.protocol.row_tracking import FEATURE as ROW_TRACKING
 
 WritableAction = AddFile | RemoveFile | AddCDCFile | SetTransaction | DomainMetadata
 _SYSTEM_DOMAIN_PREFIX = "delta."
+_COUNTED = "_tmp_metadata_row_index"
 _FEATURES_OF_DOMAINS = {ROW_TRACKING_DOMAIN: ROW_TRACKING}
 
 
@@ -72,10 +77,18 @@ def check_actions(
 
 
 def check_reserved_columns(metadata: Metadata, before: Metadata | None, table: str) -> None:
-    """Refuse columns of the table that have the names of those that a change data feed adds to its rows.
+    """Refuse columns of the table that have the names of those that a change data feed adds to its rows, and
+    a new one with that in which Spark's reader counts the rows of a file: queries would see the numbers.
 
     `before`: the metadata that the table has had, None for a new table.
     """
+    if _has_counted(metadata, table) and not (before is not None and _has_counted(before, table)):
+        raise DeltaAnalysisException(
+            error_class="DELTA_ADDING_COLUMN_WITH_INTERNAL_NAME_FAILED",
+            column_name=_COUNTED,
+            table=table,
+            column=_COUNTED,
+        )
     if not has_change_data_feed(metadata) or metadata.schema_string is None:
         return
     reserved = {name.lower() for name in CHANGE_COLUMNS.names}
@@ -89,6 +102,13 @@ def check_reserved_columns(metadata: Metadata, before: Metadata | None, table: s
             column_list=", ".join(names),
             table=table,
         )
+
+
+def _has_counted(metadata: Metadata, table: str) -> bool:
+    names = (metadata.schema_string or "").lower()
+    return _COUNTED in names and _COUNTED in (
+        name.lower() for name in table_schema(metadata, table=table).names
+    )
 
 
 def _check_partition_columns(action: AddFile | AddCDCFile, partition_columns: set[str], table: str) -> None:

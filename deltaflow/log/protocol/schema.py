@@ -120,11 +120,15 @@ def schema_from_string(
         schema = T.StructType.fromJson(json)
     # PySpark's parser raises exceptions of any class.
     except Exception as error:
+        column = _unknown_column(json)
+        where = "" if column is None else f", in column {column}"
+        problem = str(error) or repr(error)
         raise UnsupportedFeatureError(
-            f"The table's schema has a type that this PySpark does not know: {error}.",
+            f"The table's schema has a type that this PySpark does not know{where}: {problem}.",
             features=["data type"],
             table=table,
             version=version,
+            column=column,
         ) from error
     wrong = _column_with_wrong_metadata(schema)
     if wrong is not None:
@@ -136,6 +140,17 @@ def schema_from_string(
             column=wrong,
         )
     return schema
+
+
+def _unknown_column(json: dict[str, Any]) -> str | None:
+    """The first column that PySpark's parser does not know."""
+    fields = json.get("fields")
+    for field in fields if isinstance(fields, list) else []:
+        try:
+            T.StructField.fromJson(field)
+        except Exception:  # as above
+            return str(field.get("name")) if isinstance(field, dict) else None
+    return None
 
 
 def as_nullable(schema: T.StructType) -> T.StructType:

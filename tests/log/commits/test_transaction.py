@@ -95,6 +95,22 @@ def test_metadata_is_written_again_only_when_it_changes(log: DeltaLog) -> None:
     assert log.snapshot().metadata.description == "new"
 
 
+def test_the_column_in_which_spark_counts_rows_is_refused(log: DeltaLog) -> None:
+    """Unless the table has it already: the other columns may change."""
+    names = StructType([StructField("id", LongType()), StructField("_TMP_metadata_row_index", LongType())])
+    create(log)
+    with pytest.raises(DeltaAnalysisException, match="INTERNAL_NAME"):
+        log.start_transaction().update_metadata(new_metadata(schema_string=names.json()))
+    lines_of_table = lines(log, 0)
+    metadata = next(line for line in lines_of_table if "metaData" in line)
+    metadata["metaData"]["schemaString"] = names.json()
+    text = "".join(json.dumps(line) + "\n" for line in lines_of_table)
+    Path(log.path, "_delta_log", f"{0:020}.json").write_text(text)
+    with_column = DeltaLog(LocalLogStore(), log.path)
+    more = StructType([*names.fields, StructField("more", LongType())])
+    with_column.start_transaction().update_metadata(new_metadata(schema_string=more.json()))
+
+
 def test_what_a_commit_says_of_itself(tmp_path: Path) -> None:
     ids = iter(["id-0", "id-1", "id-2"])
     log = DeltaLog(LocalLogStore(), str(tmp_path / "t"), clock=lambda: 1234, ids=lambda: next(ids))

@@ -59,6 +59,15 @@ def test_an_unknown_type_is_named() -> None:
         schema_from_string(text)
 
 
+def test_a_collation_that_pyspark_does_not_know_is_named_by_its_column() -> None:
+    metadata = {"__COLLATIONS": {"a": "icu.UNICODE_CI.75.1"}}
+    field = {"name": "a", "type": "string", "nullable": True, "metadata": metadata}
+    with pytest.raises(UnsupportedFeatureError, match=r"in column a: \S"):
+        schema_from_string(json.dumps({"type": "struct", "fields": [field]}))
+    with pytest.raises(UnsupportedFeatureError, match=r"does not know: \S"):
+        schema_from_string('{"type": "struct", "fields": [3]}')
+
+
 def test_a_user_defined_type_is_not_imported() -> None:
     udt = {"type": "udt", "pyClass": "antigravity.Nothing", "sqlType": "long", "class": "x"}
     field = {
