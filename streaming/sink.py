@@ -66,6 +66,17 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
     committed = transaction.record_read_of_txn(query_id)
     if committed is not None and committed >= batch_id:
         _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
+        if committed > batch_id:
+            # Spark writes again its last batch alone.
+            _LOG.warning(
+                "%s: batch %s of query %s is skipped, and the table has batch %s: the checkpoint is older "
+                "than the table. Rows that these batches did not have the first time are not written. Stop "
+                "the query, and rebuild the checkpoint from the table (deltaflow offsets rebuild).",
+                path,
+                batch_id,
+                query_id,
+                committed,
+            )
         return Skip(is_repeated=True)
     mode, options, schema = request.output_mode, request.options, _schema(request.schema, path)
     operation = WriteOperation(

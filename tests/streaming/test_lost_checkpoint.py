@@ -76,6 +76,28 @@ def test_the_stream_goes_on(
     assert batches[0] == len(before) - 1
 
 
+def test_an_older_checkpoint(
+    streams: Any, table: str, sink: str, checkpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its batches are skipped by their numbers, and the log says so; a rebuilt one goes on."""
+    streams.append(table, 0, 2)
+    streams.copy(streams.read(table), sink, checkpoint)
+    shutil.copytree(checkpoint, f"{checkpoint}-copy")
+    for first in (2, 4):
+        streams.append(table, first, first + 2)
+        streams.copy(streams.read(table), sink, checkpoint)
+    assert not caplog.messages
+    streams.append(table, 6, 8)
+    streams.copy(streams.read(table), sink, f"{checkpoint}-copy")
+    [warning] = [message for message in caplog.messages if "is skipped" in message]
+    assert "batch 1" in warning
+    assert "the table has batch 2" in warning
+    assert streams.ids(sink) == list(range(6))
+    rebuild(sink, f"{checkpoint}-new")
+    streams.copy(streams.read(table), sink, f"{checkpoint}-new")
+    assert streams.ids(sink) == list(range(8))
+
+
 def test_without_a_query_the_last_one_is_taken(streams: Any, table: str, sink: str, checkpoint: str) -> None:
     streams.append(table, 0, 5)
     query = streams.copy(streams.read(table), sink, checkpoint)
