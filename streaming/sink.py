@@ -6,8 +6,6 @@ is skipped if the table has its txn already. Source: delta-spark's DeltaSink.
 
 from __future__ import annotations
 
-import logging
-
 import msgspec
 import pyarrow as pa
 from pyspark.sql.types import NullType, StructType
@@ -31,9 +29,8 @@ from deltaflow.spark.write.file_write import Skip, begins_write
 from deltaflow.streaming.messages import BatchRequest, OpenSinkRequest
 from deltaflow.streaming.quarantine import begin_quarantine
 from deltaflow.streaming.sink_options import check_sink_options
+from deltaflow.streaming.skipped_batches import tell_skipped
 from deltaflow.streaming.stream_records import record_sink
-
-_LOG = logging.getLogger(__name__)
 
 
 @dispatcher.handle("sink.open")
@@ -65,18 +62,7 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
     transaction = _transaction(request, log)
     committed = transaction.record_read_of_txn(query_id)
     if committed is not None and committed >= batch_id:
-        _LOG.info("%s: batch %s of query %s is in the table already", path, batch_id, query_id)
-        if committed > batch_id:
-            # Spark writes again its last batch alone.
-            _LOG.warning(
-                "%s: batch %s of query %s is skipped, and the table has batch %s: the checkpoint is older "
-                "than the table. Rows that these batches did not have the first time are not written. Stop "
-                "the query, and rebuild the checkpoint from the table (deltaflow offsets rebuild).",
-                path,
-                batch_id,
-                query_id,
-                committed,
-            )
+        tell_skipped(path, query_id, batch_id, committed)
         return Skip(is_repeated=True)
     mode, options, schema = request.output_mode, request.options, _schema(request.schema, path)
     operation = WriteOperation(

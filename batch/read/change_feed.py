@@ -237,11 +237,16 @@ def pin(request: ChangeScansRequest) -> ChangeScansAnswer:
     """
     described = msgspec.json.decode(request.scan, type=DescribedRange)
     log = DeltaLog.for_table(described.path, with_files=False)
-    newest = request.version if request.version is not None else log.snapshot().version
+    snapshot = log.snapshot() if request.version is None else None
+    newest = request.version if snapshot is None else snapshot.version
+    assert newest is not None
     if described.is_empty:
         return ChangeScansAnswer(version=newest, relations=[], steps=[])
     end = newest if described.end is None else min(described.end, newest)
-    time_ms = log.commit_times_ms(end, end).get(end)
+    if snapshot is not None and end == snapshot.version:
+        time_ms: int | None = snapshot.timestamp_ms
+    else:
+        time_ms = log.commit_times_ms(end, end).get(end)
     changes = _changes(
         described.path, described.id, described.start, end, time_ms, computed=bool(described.keys)
     )

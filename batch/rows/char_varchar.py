@@ -39,7 +39,8 @@ def check_finds_char(spark: SparkSession, snapshot: Snapshot) -> None:
     if chars and (spark.conf.get(_PRESERVES_CHAR, None) or "").lower() == "true":
         raise DeltaUnsupportedOperationException(
             f"With {_PRESERVES_CHAR} = true, Spark does not find the rows that have a value in the "
-            f"CHAR column {quoted(chars[0])}, so rows would stay that this operation replaces or changes. "
+            f"CHAR column {quoted(chars[0])}: rows could stay that are to be changed or replaced, "
+            "or come twice. "
             f"SET {_PRESERVES_CHAR} = false, and run it again.",
             table=snapshot.path,
             column=chars[0],

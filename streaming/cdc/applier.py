@@ -56,6 +56,7 @@ from deltaflow.streaming.cdc.history_rows import HistoryRows
 from deltaflow.streaming.cdc.side_tables import Forgotten, SideTables, Write, forget
 from deltaflow.streaming.cdc.target import Target, table_beside
 from deltaflow.streaming.cdc.tracked_history import shown_rows
+from deltaflow.streaming.skipped_batches import tell_skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -100,6 +101,8 @@ class Applier:
         spark = batch.sparkSession
         snapshot = self.target.snapshot(spark)
         if snapshot is not None and write.is_in(snapshot):
+            newest = snapshot.transactions[write.app_id].version
+            tell_skipped(snapshot.path, write.app_id, write.version, newest)
             self._forget_again(spark, snapshot, write)
             return
         rows = _Rows(spark, self.target, self.scd_type)
@@ -230,7 +233,8 @@ class Applier:
 
 @dataclass
 class _Rows:
-    """The current rows of the target, for an envelope."""
+    """The current rows of the target, for an envelope. It reads them when the changes are folded: after the
+    look at the target whose version the MERGE names."""
 
     spark: SparkSession
     target: Target

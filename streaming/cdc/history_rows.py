@@ -3,7 +3,7 @@ sequence until the next change of the key.
 
 The points of a key are its upserts, which are the rows of the target by their START_AT, and its deletes:
 those that ended a row are its END_AT, the others are remembered beside the table. A row that was in the
-target before every change may have no START_AT: it is valid since ever. A batch adds points. All points of
+target before every change may have no START_AT: it has always been valid. A batch adds points. All points of
 its keys give the intervals anew, so that they have no gap and no overlap, whatever the order in which the
 points came.
 

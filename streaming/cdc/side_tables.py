@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from deltaflow.batch.delta_table import DeltaTable
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.protocol.column_mapping import physical_name
+from deltaflow.log.protocol.data_types import EXACT_JSON
 from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
 from deltaflow.store import given_path
 from deltaflow.streaming.cdc.changes import (
@@ -34,7 +35,6 @@ from deltaflow.streaming.cdc.changes import (
     SEQUENCE,
     TRUNCATE,
     ChangeColumns,
-    as_comparable,
     as_literal,
     column,
     encodable,
@@ -65,10 +65,7 @@ class Write:
 
     def is_in(self, table: Snapshot) -> bool:
         done = table.transactions.get(self.app_id)
-        if done is None or done.version < self.version:
-            return False
-        _LOG.info("%s: the table has batch %d of %s already", table.path, self.version, self.app_id)
-        return True
+        return done is not None and done.version >= self.version
 
 
 _BEGIN = Write("the rows of the target", 0)
@@ -132,7 +129,7 @@ class SideTables:
 
     def keep_late(self, changes: DataFrame, write: Write, now_ms: int) -> None:
         """Appends changes that came later than the horizon. When a batch is run again, others may be late
-        than before, since its target may have changed meanwhile: the table gets those that it lacks."""
+        than before, because its target may have changed meanwhile: the table gets those that it lacks."""
         log = DeltaLog.for_table(self.late_path)
         is_again = log.exists() and write.is_in(log.snapshot())
         rows = self._not_yet_late(changes) if is_again else changes
@@ -141,22 +138,17 @@ class SideTables:
         writer.options(**({} if is_again else write.options), **self.properties).save(self.late_path)
 
     def _not_yet_late(self, changes: DataFrame) -> DataFrame:
-        late = self._spark.read.format("delta").load(self.late_path)
-        known = {name.lower() for name in late.columns}
+        late = self._spark.read.format("delta").load(self.late_path).drop(RECORDED_AT)
+        names = {name.lower(): None for name in (*changes.columns, *late.columns)}
 
-        def row(*, of_table: bool) -> Column:
-            values = [
-                column(field.name)
-                if not of_table or field.name.lower() in known
-                else F.lit(None).cast(field.dataType)
-                for field in changes.schema.fields
-            ]
-            fields = zip(values, changes.schema.fields, strict=True)
-            return F.struct(*[as_comparable(value, f).alias(f"_{i}") for i, (value, f) in enumerate(fields)])
+        def text(rows: DataFrame) -> Column:
+            """A row as JSON, in which a column or a field that is null is like one that is not there."""
+            known = {name.lower(): name for name in rows.columns}
+            values = [column(known[name]).alias(f"_{i}") for i, name in enumerate(names) if name in known]
+            return F.to_json(F.struct(*values), EXACT_JSON)
 
-        there = late.select(row(of_table=True).alias("\0there"))
-        is_there = row(of_table=False).eqNullSafe(F.col("\0there"))
-        return changes.join(there, is_there, "left_anti")
+        there = late.select(text(late).alias("\0late"))
+        return changes.join(there, text(changes) == F.col("\0late"), "left_anti")
 
     def begin_history(self, target: DataFrame) -> None:
         """Puts the rows that the target has into the history, once: those of which no change has told."""

@@ -43,7 +43,7 @@ def shown_rows(
         _RUN, F.sum("\0begins").over(in_order)
     )
     values = [column(value.name) for value in columns.values]
-    # A row that is valid since ever has none: in a struct it is one, and the least.
+    # A row that has always been valid has none: in a struct it is one, and the least.
     start = F.struct(F.col(START_AT).alias("at"))
     shown = (
         runs.groupBy(*keys, _RUN)

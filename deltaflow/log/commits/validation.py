@@ -31,7 +31,8 @@ from deltaflow.log.protocol.row_tracking import FEATURE as ROW_TRACKING
 
 WritableAction = AddFile | RemoveFile | AddCDCFile | SetTransaction | DomainMetadata
 _SYSTEM_DOMAIN_PREFIX = "delta."
-_COUNTED = "_tmp_metadata_row_index"
+ROW_INDEX = "_tmp_metadata_row_index"
+"""The column in which Spark's reader counts the rows of a file, whatever the file has there."""
 _FEATURES_OF_DOMAINS = {ROW_TRACKING_DOMAIN: ROW_TRACKING}
 
 
@@ -82,12 +83,12 @@ def check_reserved_columns(metadata: Metadata, before: Metadata | None, table: s
 
     `before`: the metadata that the table has had, None for a new table.
     """
-    if _has_counted(metadata, table) and not (before is not None and _has_counted(before, table)):
+    if _has_row_index(metadata, table) and not (before is not None and _has_row_index(before, table)):
         raise DeltaAnalysisException(
             error_class="DELTA_ADDING_COLUMN_WITH_INTERNAL_NAME_FAILED",
-            column_name=_COUNTED,
+            column_name=ROW_INDEX,
             table=table,
-            column=_COUNTED,
+            column=ROW_INDEX,
         )
     if not has_change_data_feed(metadata) or metadata.schema_string is None:
         return
@@ -104,9 +105,9 @@ def check_reserved_columns(metadata: Metadata, before: Metadata | None, table: s
         )
 
 
-def _has_counted(metadata: Metadata, table: str) -> bool:
+def _has_row_index(metadata: Metadata, table: str) -> bool:
     names = (metadata.schema_string or "").lower()
-    return _COUNTED in names and _COUNTED in (
+    return ROW_INDEX in names and ROW_INDEX in (
         name.lower() for name in table_schema(metadata, table=table).names
     )
 

@@ -22,6 +22,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType, Ti
 
 from deltaflow.errors import CorruptLogError, DeltaIllegalStateException, StoreError
 from deltaflow.log import Metadata, Snapshot
+from deltaflow.log.commits.validation import ROW_INDEX
 from deltaflow.log.files.aggregates import aggregates, fewest_files_with
 from deltaflow.log.files.data_path import complete_paths as complete_paths
 from deltaflow.log.files.data_path import hadoop_path as hadoop_path
@@ -86,7 +87,7 @@ class ScannedFiles:
     """Gives some of `files` the column stats (Snapshot.with_stats); None where they have it or need none."""
 
 
-FILE, POSITION = "\0file", "_tmp_metadata_row_index"
+FILE, POSITION = "\0file", ROW_INDEX
 """Columns with the places of rows: the number of the file, and the position in it. Spark's reader fills the
 second by its name. The same are fields of `_metadata`, which Spark makes for every row before it filters."""
 
