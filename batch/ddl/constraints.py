@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from deltaflow.batch.ddl.changes import begin_change, commit_change
 from deltaflow.batch.rewrite.touched_files import TouchedFiles
+from deltaflow.batch.rows.char_varchar import check_finds_char
 from deltaflow.batch.rows.computed_columns import as_read
 from deltaflow.errors import DeltaAnalysisException
 from deltaflow.log import DeltaLog, Operation, OptimisticTransaction, Snapshot
@@ -138,6 +139,8 @@ def _check_rows(
     expression: str,
 ) -> None:
     """Raises if rows break the constraint, which null does, too; 1 job."""
+    assert transaction.snapshot is not None
+    check_finds_char(spark, transaction.snapshot)
     with TouchedFiles(spark, transaction, "ADD CONSTRAINT") as files:
         rows = as_read(files.rows(), files.schema)
         condition = table_expression_over(rows, expression, transaction.path)

@@ -40,7 +40,7 @@ def check_finds_char(spark: SparkSession, snapshot: Snapshot) -> None:
         raise DeltaUnsupportedOperationException(
             f"With {_PRESERVES_CHAR} = true, Spark does not find the rows that have a value in the "
             f"CHAR column {quoted(chars[0])}: rows could stay that are to be changed or replaced, "
-            "or come twice. "
+            "come twice, or break a constraint. "
             f"SET {_PRESERVES_CHAR} = false, and run it again.",
             table=snapshot.path,
             column=chars[0],

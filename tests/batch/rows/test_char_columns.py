@@ -335,6 +335,7 @@ OF_PARTITIONS = "p = 'x'"
         f"INSERT INTO chars REPLACE WHERE {CONDITION} {ROW}",
         f"INSERT INTO chars REPLACE WHERE {OF_PARTITIONS} {ROW}",
         "INSERT OVERWRITE chars PARTITION (p = 'x') VALUES (1, 'ab')",
+        "ALTER TABLE chars ADD CONSTRAINT no_ab CHECK (c <> 'ab')",
     ],
 )
 def test_rows_that_spark_would_not_find(
