@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.tables import commit_file, ids, load, put_file
+from tests.tables import commit_file, ids, load, write_commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
@@ -25,8 +25,7 @@ def append(table: str, version: int, number: int) -> None:
     size = Path(table, f"{number}.parquet").stat().st_size
     add = {"path": f"{number}.parquet", "partitionValues": {}, "size": size, "modificationTime": 1}
     stats = json.dumps({"numRecords": 1})
-    line = {"add": {**add, "dataChange": True, "stats": stats}}
-    put_file(commit_file(table, version), json.dumps(line) + "\n")
+    write_commit(table, version, {"add": {**add, "dataChange": True, "stats": stats}})
 
 
 @pytest.fixture
@@ -56,9 +55,7 @@ def test_queries(spark: SparkSession, restored: tuple[str, Any]) -> None:
     assert ids(frame.select("id")) == ids(load(spark, table)) == [0, 1, 200]
     assert ids(spark.sql(f"SELECT * FROM delta.`{table}`")) == [0, 1, 200]
     assert ids(load(spark, table, versionAsOf=2)) == [0, 1, 200]
-    assert (
-        ids(changes.select("id")) == ids(spark.read.format("delta").options(**FEED).load(table)) == [1, 200]
-    )
+    assert ids(changes.select("id")) == ids(load(spark, table, **FEED)) == [1, 200]
     spark.sql(f"DELETE FROM delta.`{table}` WHERE id BETWEEN 2 AND 100")
     load(spark, table).write.format("delta").mode("overwrite").save(table)
     assert ids(load(spark, table)) == [0, 1, 200]
