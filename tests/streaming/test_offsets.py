@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log.streams.source_offset import BASE_INDEX, DeltaSourceOffset, check_advance, parse_offset
+from deltaflow.streaming.reading import DescribedBatch
 from deltaflow.streaming.source import files_of_batch
 from deltaflow.streaming.source_options import source_options
 
@@ -83,19 +84,20 @@ def test_a_planned_batch_does_not_read_another_table(tmp_path: Path) -> None:
     table = str(tmp_path / "table")
     deltalake.write_deltalake(table, pa.table({"id": [1]}))
     end = DeltaSourceOffset("planned-for", 1, BASE_INDEX, False)
-    description = {
-        "path": table,
-        "id": "planned-for",
-        "start": None,
-        "end": end.json(),
-        "schemaVersion": 0,
-        "schema": '{"type":"struct","fields":[]}',
-        "partitionColumns": [],
-        "mappingMode": "none",
-        "options": dataclasses.asdict(source_options({}, {})),
-    }
+    planned = DescribedBatch(
+        path=table,
+        id="planned-for",
+        schema_version=0,
+        schema='{"type":"struct","fields":[]}',
+        partition_columns=(),
+        options=source_options({}, {}),
+        mapping_mode="none",
+        start=None,
+        end=end.json(),
+        newest_time_ms=0,
+    )
     with pytest.raises(DeltaIllegalStateException) as refused:
-        files_of_batch(description)
+        files_of_batch(msgspec.to_builtins(planned))
     assert refused.value.error_class == "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
 
 
