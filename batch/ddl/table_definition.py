@@ -201,7 +201,9 @@ class TableDefinition(Message, frozen=True):
             checked_name(name, value, self.settings, self.path)
         if schema.fields:
             check_identities(schema, partition_columns, self.path)
-            check_writable_schema(schema, partition_columns, table=self.path, is_mapped=self._is_mapped)
+            # saveAsTable keeps a table that exists, which may be mapped. Its write checks the names.
+            any_names = self.is_save_as_table or self._is_mapped
+            check_writable_schema(schema, partition_columns, table=self.path, is_mapped=any_names)
             for column in self.generated:
                 column.check(schema[column.column], self.path)
 

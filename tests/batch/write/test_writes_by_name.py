@@ -55,6 +55,89 @@ def test_save_as_table_in_its_modes(spark: SparkSession, database: Path, log: Lo
     assert (log("t").table_id, log("t").version) == (before.table_id, before.version + 1)
 
 
+def test_save_as_table_overwrites_columns_that_need_the_mapping(
+    spark: SparkSession, database: Path, log: Log
+) -> None:
+    """Their names are those of the table that exists, whatever is said of one that does not."""
+    spark.sql(
+        "CREATE TABLE t (`a b` INT, p STRING) USING delta PARTITIONED BY (p) "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+    before = log("t")
+    frame = spark.sql("SELECT 3 AS `a b`, 'x' AS p")
+    for options in ({"replaceWhere": "p = 'x'"}, {"partitionOverwriteMode": "dynamic"}):
+        frame.write.format("delta").mode("overwrite").options(**options).saveAsTable("t")
+        assert tuples(spark.table("t")) == [(2, "y"), (3, "x")]
+    for options in ({}, {"overwriteSchema": "true"}):
+        frame.write.format("delta").mode("overwrite").options(**options).partitionBy("p").saveAsTable("t")
+        assert tuples(spark.table("t")) == [(3, "x")]
+    assert log("t").table_id == before.table_id
+    with pytest.raises(DeltaError) as refused:
+        frame.write.format("delta").mode("overwrite").saveAsTable("new")
+    assert refused.value.error_class == "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
+    assert not spark.catalog.tableExists("new")
+
+
+@pytest.mark.parametrize("mapping", ["none", "name"])
+@pytest.mark.parametrize("materialized", [False, True])
+@pytest.mark.sampled(2)
+def test_a_column_that_is_selected_twice(
+    spark: SparkSession, database: Path, mapping: str, materialized: bool
+) -> None:
+    """Once for a column of the files, and once for a partition column."""
+    spark.sql("SELECT 1 AS a, 'x' AS b UNION ALL SELECT 2, 'y'").write.format("delta").saveAsTable("source")
+    properties = f"'delta.columnMapping.mode' = '{mapping}', 'delta.enableChangeDataFeed' = 'true'"
+    if materialized:
+        properties += ", 'delta.enableMaterializePartitionColumnsFeature' = 'true'"
+    spark.sql(
+        "CREATE TABLE t (q STRING, a INT, b STRING, p STRING) USING delta PARTITIONED BY (p, q) "
+        f"TBLPROPERTIES ({properties})"
+    )
+    wanted = [("x", 1, "x", "x"), ("y", 2, "y", "y")]
+
+    def check(*more: tuple[Any, ...]) -> None:
+        assert tuples(spark.table("t")) == sorted([*wanted, *more])
+        spark.sql("DELETE FROM t")
+
+    twice = "SELECT b, a, b, b FROM source"
+    spark.sql(f"INSERT INTO t {twice}")
+    check()
+    for statement in (
+        f"INSERT OVERWRITE t {twice}",
+        "INSERT INTO t PARTITION (p, q) SELECT b, a, b, b FROM source",
+        f"INSERT INTO t REPLACE WHERE a > 0 {twice}",
+        "INSERT INTO t SELECT b, max(a), b, b FROM source GROUP BY b",
+        f"INSERT INTO t SELECT * FROM ({twice}) AS s(q, a, b, p)",
+        "INSERT INTO t SELECT b AS b, a, b AS b, b AS b FROM source",
+        "INSERT INTO t SELECT q.b, q.a, r.b, r.b FROM source q JOIN source r ON q.b = r.b",
+        f"INSERT INTO t {twice} WHERE a = 1 UNION ALL {twice} WHERE a = 2",
+    ):
+        spark.sql(statement)
+        check()
+    spark.sql("INSERT INTO t PARTITION (p = 'z', q) SELECT b, a, b FROM source")
+    assert tuples(spark.table("t")) == [("x", 1, "x", "z"), ("y", 2, "y", "z")]
+    spark.sql("DELETE FROM t")
+    frame = spark.table("source").selectExpr("b", "a", "b", "b")
+    frame.write.format("delta").insertInto("t")
+    frame.write.format("delta").insertInto("t")
+    check(*wanted)
+    frame.write.format("delta").mode("overwrite").insertInto("t")
+    frame.toDF("q", "a", "b", "p").write.format("delta").mode("append").saveAsTable("t")
+    check(*wanted)
+    frame.toDF("q", "a", "b", "p").writeTo("t").append()
+    spark.sql("ALTER TABLE t ADD CONSTRAINT c CHECK (a < 9)")
+    spark.sql(f"INSERT INTO t {twice}")
+    check(*wanted)
+
+
+def test_a_partition_column_that_is_the_only_one(spark: SparkSession, database: Path) -> None:
+    """Every column of the files is a copy of it."""
+    spark.sql("CREATE TABLE t (a INT, b INT) USING delta PARTITIONED BY (b)")
+    spark.sql("INSERT INTO t SELECT id, id FROM (SELECT int(id) AS id FROM range(2))")
+    assert tuples(spark.table("t")) == [(0, 0), (1, 1)]
+
+
 @pytest.mark.parametrize("mode", ["errorifexists", "append", "overwrite", "ignore"])
 def test_save_as_table_makes_a_table_at_a_path(spark: SparkSession, database: Path, mode: str) -> None:
     of(spark, (1, "a")).write.format("delta").mode(mode).option("path", str(database / "path")).saveAsTable(

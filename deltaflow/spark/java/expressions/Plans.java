@@ -1,16 +1,20 @@
 package io.deltaflow.spark.expressions;
 
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.bridge.Thrown;
 import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.optimizer.RewriteWithExpression$;
@@ -127,6 +131,23 @@ public final class Plans {
           field.name(), field.dataType(), true, Metadata.empty(), attribute.exprId(), seq(new ArrayList())));
     }
     return renamed;
+  }
+
+  /**
+   * The plan, each of whose columns has an id of its own. A column that a query selects twice has one id, and Spark
+   * would take both for the partition column if one of them is it, and leave both out of the files.
+   */
+  public static SparkPlan withDistinctIds(SparkPlan rows) {
+    Set ids = new HashSet();
+    List columns = new ArrayList();
+    for (Object each : CollectionConverters.asJava(rows.output())) {
+      Attribute column = (Attribute) each;
+      if (ids.add(column.exprId())) columns.add(column);
+      else
+        columns.add(new Alias(column, column.name(), NamedExpression.newExprId(), seq(new ArrayList()), Option.empty(),
+            seq(new ArrayList())));
+    }
+    return ids.size() == columns.size() ? rows : new ProjectExec(seq(columns), rows);
   }
 
   public static Expression parsed(SparkSession session, String sql) {

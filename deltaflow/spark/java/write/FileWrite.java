@@ -141,12 +141,13 @@ public final class FileWrite {
       if (!skipped) {
         // The analysis raises its errors here, before a file is written.
         RowChanges rows = null;
+        SparkPlan given = Plans.withDistinctIds(query.executedPlan());
         JsonNode target = begun.get("quarantine");
         if (target.isNull() || plan.get("castSchema").isNull()) {
           commit.put("quarantined", new ArrayList());
-          rows = new RowChanges(session, query.executedPlan(), plan);
+          rows = new RowChanges(session, given, plan);
         } else {
-          quarantine = new Quarantine(session, query.executedPlan(), plan, target);
+          quarantine = new Quarantine(session, given, plan, target);
         }
         if (quarantine != null) {
           RowChanges refused = quarantine.refused();
