@@ -177,7 +177,7 @@ def run(spark, held, path, operation, rival, outcome):
 
 
 @pytest.mark.parametrize(("operation", "rival", "outcome"), WRITE_SERIALIZABLE)
-@pytest.mark.sampled(22)
+@pytest.mark.sampled(30)
 def test_write_serializable(spark, held, tmp_path, operation, rival, outcome):
     path = str(tmp_path / "table")
     create(spark, path, "WriteSerializable")
@@ -185,7 +185,7 @@ def test_write_serializable(spark, held, tmp_path, operation, rival, outcome):
 
 
 @pytest.mark.parametrize(("operation", "rival", "outcome"), WITH_VECTORS)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 def test_rows_are_marked(spark, held, tmp_path, operation, rival, outcome):
     path = str(tmp_path / "table")
     create(spark, path, "WriteSerializable", **{"delta.enableDeletionVectors": "true"})
@@ -203,7 +203,7 @@ def test_serializable(spark, held, tmp_path, operation, rival, outcome):
 
 
 @pytest.mark.parametrize("rival", ["append_1", "update_2", "optimize_2", "delete_partition_2"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_restore_depends_on_all(spark, held, tmp_path, rival):
     path = str(tmp_path / "table")
     create(spark, path, "WriteSerializable")

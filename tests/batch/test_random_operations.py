@@ -10,7 +10,7 @@ from tests.trials import trials
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("seed", trials(6, short=2))
+@pytest.mark.parametrize("seed", trials(6, short=1))
 @pytest.mark.sampled(2)
 def test_the_rows_are_the_models_at_every_version(spark, tmp_path, seed, settings):
     with settings({"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):

@@ -17,7 +17,7 @@ from deltaflow.log.replay.state import TableState
 from tests.log import fuzz
 from tests.log.fuzz import Log
 
-CASES = range(400)
+CASES = range(200)
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,14 @@ from deltalake import DeltaTable
 from deltaflow.log import DeltaLog
 from tests.log.races import Operation, check_conflicts, check_rows, check_versions, race
 
-APPENDERS, APPENDS = 8, 6
+APPENDERS, APPENDS = 6, 5
 
 
 @pytest.fixture(scope="module")
 def raced(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Operation]]:
     """The table's path, and what its writers did."""
     path = str(tmp_path_factory.mktemp("race") / "table")
-    return path, race(path, appenders=APPENDERS, appends=APPENDS, rewriters=2, rewrites=12)
+    return path, race(path, appenders=APPENDERS, appends=APPENDS, rewriters=2, rewrites=9)
 
 
 def test_there_is_one_table_and_each_version_is_of_the_writer_that_was_told_so(

@@ -30,7 +30,7 @@ def found(attempts: list[Attempt]) -> list[tuple[type[Exception], int] | None]:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(histories())
 def test_any_history(history: tuple[str, list[tuple[str, Any]], list[int]]) -> None:
     level, operations, schedule = history

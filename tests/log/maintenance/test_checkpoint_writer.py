@@ -165,7 +165,7 @@ OTHERS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     checkpoint=st.sampled_from(sorted(CHECKPOINT_SETTINGS)),
     actions=st.lists(

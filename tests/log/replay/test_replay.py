@@ -97,7 +97,7 @@ def of_action(actions: list[dict[str, Any]], name: str) -> Iterator[dict[str, An
 READABLE = protocol(1, 7, writerFeatures=["domainMetadata"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(history=HISTORIES, looked_at=st.sets(st.integers(0, 7)))
 def test_a_snapshot_equals_a_naive_replay(history: list[list[dict[str, Any]]], looked_at: set[int]) -> None:
     """However often the log is followed on the way, and whenever its files are asked for."""
@@ -115,7 +115,7 @@ def test_a_snapshot_equals_a_naive_replay(history: list[list[dict[str, Any]]], l
             check(snapshot, history)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     history=HISTORIES,
     checkpoints=st.dictionaries(st.integers(1, 8), st.sampled_from(CHECKPOINT_LAYOUTS), max_size=3),

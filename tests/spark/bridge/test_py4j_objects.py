@@ -100,7 +100,7 @@ def counts_at(spark: SparkSession, folder: Path, batches: tuple[int, int]) -> li
     return found
 
 
-@pytest.mark.parametrize("batches", [(4, 8), pytest.param((50, 200), marks=pytest.mark.long)])
+@pytest.mark.parametrize("batches", [(3, 6), pytest.param((50, 200), marks=pytest.mark.long)])
 def test_micro_batches_leave_no_objects(
     spark: SparkSession, tmp_path: Path, batches: tuple[int, int]
 ) -> None:

@@ -217,6 +217,7 @@ def test_a_truncate_ends_the_rows_that_are_not_newer(spark, table, options):
 
 
 @pytest.mark.parametrize("options", [{}, {"track_history": ["name"]}], ids=["whole", "of a column"])
+@pytest.mark.sampled(2)
 def test_rows_that_are_valid_since_ever(spark, table, options):
     """Those of a table that was there before every change may have no beginning."""
     spark.sql(f"CREATE TABLE delta.`{table}` (id INT, name STRING, __START_AT INT, __END_AT INT) USING delta")
@@ -453,6 +454,7 @@ def test_a_change_with_the_sequence_of_a_delete_that_was_forgotten(spark, table)
 @pytest.mark.parametrize(
     "step", [(side_tables, "forget"), (DeltaTable, "delete")], ids=["before all of it", "half-way"]
 )
+@pytest.mark.sampled(2)
 def test_a_batch_that_failed_before_it_had_forgotten(spark, table, monkeypatch, step):
     """It forgets when it runs again, whatever comes after it; its own deletes are left to the next one."""
     now = [time.time_ns() // 1_000_000]
