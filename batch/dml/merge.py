@@ -42,6 +42,7 @@ from deltaflow.batch.rewrite.marked_rows import MarkedRows
 from deltaflow.batch.rewrite.row_account import RowAccount
 from deltaflow.batch.rewrite.touched_files import MATCHING_ROWS
 from deltaflow.batch.rows.widened_schema import widened
+from deltaflow.errors import MetadataChangedException
 from deltaflow.interface.merge_builder import When
 from deltaflow.log import DeltaLog, Operation, check_writable_schema, schema_to_string
 from deltaflow.log.protocol.features import widens_types
@@ -54,6 +55,7 @@ from deltaflow.log.protocol.properties import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 # Of a task that writes inserted rows, or rows of partitions.
 _BYTES_OF_A_TASK = 128 << 20
@@ -69,11 +71,13 @@ def merge(
     named: Callable[[DataFrame], DataFrame],
     with_schema_evolution: bool = False,
     read_version: int | None = None,
+    known_schema: StructType | None = None,
 ) -> MergedRows | None:
     """Merges the source into the table at `path`, in one commit; None if the table has this merge already
     (txnVersion). Where there is nothing to do, a commit is made only to record a txnVersion.
 
     `read_version`: the version of the table whose rows the source was made of, where its plan does not tell.
+    `known_schema`: the table's when the clauses were made; MetadataChangedException if it has another one.
     `named` gives rows of the table the name by which the expressions call it.
     """
     check_clauses(clauses)
@@ -85,6 +89,14 @@ def merge(
     ):
         if operation.is_repeated:
             return None
+        if known_schema is not None and operation.snapshot.schema != known_schema:
+            raise MetadataChangedException(
+                f"The schema of {path} was changed, by version {operation.snapshot.version} or before, "
+                "after a MERGE into it had been prepared. Nothing was committed. Run the operation again "
+                "on the table as it is now.",
+                table=path,
+                version=operation.snapshot.version,
+            )
         target = named(operation.rows())
         schema, settings = operation.snapshot.schema, operation.transaction.session
         evolves = with_schema_evolution or SCHEMA_AUTO_MERGE_ENABLED.of(settings, path)

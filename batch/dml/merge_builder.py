@@ -15,6 +15,7 @@ from deltaflow.spark.sql.statements import MERGED_ROWS, frame_of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class MergeBuilder(DeltaMergeBuilder):
@@ -30,6 +31,7 @@ class MergeBuilder(DeltaMergeBuilder):
         self._source = source
         self._condition = condition
         self._read_version: int | None = None
+        self._known_schema: StructType | None = None
 
     def reading(self, version: int) -> Self:
         """A MERGE whose source was made of the table's rows at a version: what has changed since then is a
@@ -37,6 +39,13 @@ class MergeBuilder(DeltaMergeBuilder):
         at_version = copy(self)
         at_version._read_version = version
         return at_version
+
+    def of_schema(self, schema: StructType) -> Self:
+        """A MERGE whose clauses are made for the table's columns by this schema: MetadataChangedException if
+        it has another one when the MERGE begins."""
+        of_schema = copy(self)
+        of_schema._known_schema = schema
+        return of_schema
 
     def _execute(self) -> DataFrame:
         done = merge(
@@ -48,6 +57,7 @@ class MergeBuilder(DeltaMergeBuilder):
             named=self._named,
             with_schema_evolution=self._evolves,
             read_version=self._read_version,
+            known_schema=self._known_schema,
         )
         return frame_of_rows(self._spark, [] if done is None else [done], MERGED_ROWS)
 

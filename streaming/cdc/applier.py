@@ -141,7 +141,7 @@ class Applier:
             else:
                 changes, summary = run.summed_up(run.one_by_one(changes), changes)
                 if tracked is None:
-                    run.apply_to_history(changes, summary, table, snapshot.version)
+                    run.apply_to_history(changes, summary, table, snapshot)
                 else:
                     run.apply_to_tracked_history(changes, summary, table, tracked, snapshot, whole)
         # Only now: until the target has the batch, it must find what it found the first time.

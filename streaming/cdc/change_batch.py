@@ -129,9 +129,9 @@ class ChangeBatch:
             rows.merge(table, folded, truncates, target.schema, target.version if are_compared else None)
 
     def apply_to_history(
-        self, changes: DataFrame, summary: Summary, table: DeltaTable, read_version: int
+        self, changes: DataFrame, summary: Summary, table: DeltaTable, target: Snapshot
     ) -> None:
-        """A row for each upsert. `read_version`: the table's, from before its rows are read."""
+        """A row for each upsert. `target`: the table, from before its rows are read."""
         side = self.side
         rows = HistoryRows(self.columns, self.ignore_null_updates)
         forgotten, deletes = side.forgotten(), side.deletes()
@@ -156,7 +156,7 @@ class ChangeBatch:
         own = changes.where(F.col(CHANGE) == DELETE).select(*self._keys, SEQUENCE).distinct()
         self._remember(own, summary, changes)
         with self._as_one_write():
-            rows.merge(table, prepared, read_version)
+            rows.merge(table, prepared, target)
 
     def apply_to_tracked_history(
         self,
@@ -176,7 +176,8 @@ class ChangeBatch:
         if snapshot is None:
             fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
             snapshot = whole.create(self.spark, fields, {}, self.side.properties)
-        if target.num_files and not snapshot.transactions:
+        # Its transactions may have expired: a history that was begun has rows.
+        if target.num_files and not snapshot.transactions and not snapshot.num_files:
             self.side.begin_history(table.toDF())
             begun = whole.snapshot(self.spark)
             assert begun is not None
@@ -184,7 +185,7 @@ class ChangeBatch:
         elif not self.write.is_in(snapshot):
             self._check_names(target, snapshot)
         if not self.write.is_in(snapshot):
-            self.apply_to_history(changes, summary, whole.table(self.spark), snapshot.version)
+            self.apply_to_history(changes, summary, whole.table(self.spark), snapshot)
         history = whole.table(self.spark).toDF()
         touched = changes.where(F.col(CHANGE) != TRUNCATE).select(*self._keys)
         for truncate in self._truncates(summary):
@@ -196,7 +197,7 @@ class ChangeBatch:
         shown = self._materialized(shown_rows(history, visible, self.columns, tracked))
         with self._as_one_write():
             rows = HistoryRows(replace(self.columns, partial=False), False)
-            rows.merge(table, shown, target.version)
+            rows.merge(table, shown, target)
 
     # --------------------------------------------------------------------------------------- parts of a batch
 

@@ -213,8 +213,9 @@ class CurrentRows:
         changed, values = self._updated(row)
         inserted = {key: _of(SOURCE, key) for key in self.columns.key_names} | self._inserted(row)
         merge = table.alias(TARGET).merge(source.alias(SOURCE), same_key)
+        assert isinstance(merge, MergeBuilder)
+        merge = merge.of_schema(target)
         if read_version is not None:
-            assert isinstance(merge, MergeBuilder)
             merge = merge.reading(read_version)
         merge = (
             merge.whenMatchedDelete(~stays)

@@ -24,7 +24,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.batch.dml.merge_builder import MergeBuilder
+from deltaflow.batch.rows.column_expressions import default_value
 from deltaflow.batch.sql_names import quoted
+from deltaflow.log import Snapshot
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     COLUMN_SEQUENCES,
@@ -38,6 +40,7 @@ from deltaflow.streaming.cdc.changes import (
     comparable,
     is_set,
 )
+from deltaflow.streaming.cdc.data_columns import is_computed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 
 TARGET, SOURCE = "__target", "__change"
 _KIND, _ROW, _END = "\0point", "row", "end"
-REMOVED = "\0removed"
+REMOVED, REPLACED = "\0removed", "\0replaced"
 _OLD_END, _OLD_SEQUENCES, _GROUP, _SETS, _NEW = "\0end", "\0old", "\0group", "\0sets", "\0new"
 
 
@@ -79,23 +82,38 @@ class HistoryRows:
         covers = is_begun & (F.col(END_AT).isNull() | (sequence <= F.col(END_AT)))
         return all_changes.join(rows, functools.reduce(operator.and_, [*same, covers]), "left_anti")
 
-    def merge(self, table: DeltaTable, prepared: DataFrame, read_version: int) -> None:
-        """Puts the prepared rows into the target, in one MERGE. They were made of the target's rows at a
-        version, or at a later one: what others have changed since then is a conflict."""
+    def merge(self, table: DeltaTable, prepared: DataFrame, target: Snapshot) -> None:
+        """Puts the prepared rows into the target, in one MERGE. They were made of the target's rows at the
+        version of `target`, or at a later one: what others have changed since then is a conflict.
+
+        A row of another upsert of its sequence has nothing of the one before it: a column that the changes
+        lack has in it what it has in a new row.
+        """
         same = [_of(TARGET, key) == _of(SOURCE, key) for key in self.columns.key_names]
         same.append(_of(TARGET, START_AT).eqNullSafe(_of(SOURCE, START_AT)))
         fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
         values: dict[str, str | Column] = {quoted(f.name): _of(SOURCE, f.name) for f in fields}
         merge = table.alias(TARGET).merge(prepared.alias(SOURCE), functools.reduce(operator.and_, same))
         assert isinstance(merge, MergeBuilder)
+        merge = merge.reading(target.version).whenMatchedDelete(_of(SOURCE, REMOVED))
+        if lacking := self._lacking(target):
+            merge = merge.whenMatchedUpdate(_of(SOURCE, REPLACED), {**values, **lacking})
         (
-            merge.reading(read_version)
-            .whenMatchedDelete(_of(SOURCE, REMOVED))
-            .whenMatchedUpdate(set=values)
+            merge.whenMatchedUpdate(set=values)
             .whenNotMatchedInsert(~_of(SOURCE, REMOVED), values)
             .withSchemaEvolution()
             .execute()
         )
+
+    def _lacking(self, target: Snapshot) -> dict[str, str | Column]:
+        """The values that a new row has in the columns of the target that the changes lack."""
+        fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
+        known = {field.name.lower() for field in fields}
+        return {
+            quoted(field.name): default_value(field, target.path)
+            for field in target.schema.fields
+            if field.name.lower() not in known and not is_computed(field)
+        }
 
     # ----------------------------------------------------------------------------------------------- points
 
@@ -185,6 +203,9 @@ class HistoryRows:
         if self.columns.partial:
             changed.append(~_entries(sequences).eqNullSafe(_entries(F.col(_OLD_SEQUENCES))))
         removed = F.col("\0is_row") & ~is_upsert
+        replaced = F.lit(False)
+        if not self.columns.partial:
+            replaced = F.col("\0is_row") & functools.reduce(operator.or_, changed[2:], F.lit(False))
         rows = filled.where(removed | (is_upsert & functools.reduce(operator.or_, changed)))
         return rows.select(
             *keys,
@@ -197,6 +218,7 @@ class HistoryRows:
             END_AT,
             *([sequences.alias(COLUMN_SEQUENCES)] if self.columns.partial else []),
             removed.alias(REMOVED),
+            replaced.alias(REPLACED),
         )
 
     def _sets(self, group: Sequence[T.StructField]) -> Column:

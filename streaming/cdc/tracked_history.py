@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from deltaflow.streaming.cdc.changes import END_AT, START_AT, ChangeColumns, column, comparable
-from deltaflow.streaming.cdc.history_rows import REMOVED
+from deltaflow.streaming.cdc.history_rows import REMOVED, REPLACED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,7 +58,8 @@ def shown_rows(
     is_same = F.col(END_AT).eqNullSafe(F.col("\0old_end")) & F.col("\0values").eqNullSafe(F.col(_OLD))
     rows = joined.where(removed | ~is_same)
     start_at = F.col(_START).getField("at").alias(START_AT)
-    return rows.select(*keys, *values, start_at, END_AT, removed.alias(REMOVED))
+    # What the target has beside the history is its own.
+    return rows.select(*keys, *values, start_at, END_AT, removed.alias(REMOVED), F.lit(False).alias(REPLACED))
 
 
 def _with_values(rows: DataFrame, columns: ChangeColumns) -> DataFrame:

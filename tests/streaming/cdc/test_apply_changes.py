@@ -20,6 +20,7 @@ from deltaflow.errors import (
     DeltaConcurrentModificationException,
     DeltaIllegalArgumentException,
     DeltaIllegalStateException,
+    MetadataChangedException,
 )
 from deltaflow.log import DeltaLog
 from deltaflow.streaming import apply_changes
@@ -242,6 +243,64 @@ def test_rows_that_are_valid_since_ever(spark, table, options):
     of_table.apply(batch(spark, (None, None, "t", 9)), Write("q", 4))
     rows = [row for row in intervals(spark, table) if row[0] in (3, 5)]
     assert sorted(rows, key=repr) == [(3, "b", 7, 9), (3, "old", None, 7), (5, "old", None, 9)]
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["the wider first", "the wider last"])
+@pytest.mark.parametrize("given", ["", " DEFAULT 9"], ids=["null", "default"])
+@pytest.mark.sampled(2)
+def test_an_equal_sequence_without_a_column_in_a_history(spark, table, is_first, given):
+    """The row is that of the greater change alone, and has what a new row has in the columns it lacks."""
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` (id INT, name STRING, n INT{given}, __START_AT INT, __END_AT INT) "
+        "USING delta TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+    )
+    wider = batch(spark, (1, "x", "u", 2, 7), (2, "z", "u", 2, 7), schema=f"{SCHEMA}, n INT")
+    narrow = batch(spark, (1, "z", "u", 2), (2, "x", "u", 2), (2, "w", "u", 5))
+    of_table = applier(table, scd_type=2)
+    for number, frame in enumerate([wider, narrow] if is_first else [narrow, wider]):
+        of_table.apply(frame, Write("q", number))
+    new = 9 if given else None
+    found = load(spark, table).select("id", "name", "n", "__START_AT", "__END_AT")
+    assert tuples(found) == [(1, "z", new, 2, None), (2, "w", new, 5, None), (2, "z", 7, 2, 5)]
+
+
+def test_a_history_of_a_column_is_begun_once(spark, table, settings, monkeypatch):
+    """The transactions in its log have expired since, and the process is another one."""
+    history = f"{table}/_changes/history"
+    of_table, schema = applier(table, scd_type=2, track_history=["name"]), f"{SCHEMA}, n INT"
+    retention = "spark.databricks.delta.properties.defaults.setTransactionRetentionDuration"
+    with settings({retention: "interval 0 seconds"}):
+        rows = batch(spark, (1, "x", "u", 1, 1), (1, "x", "u", 3, 2), schema=schema)
+        of_table.apply(rows, Write("q", 0))
+    DeltaLog.for_table(history).checkpoint()
+    monkeypatch.setattr(DeltaLog, "_cache", type(DeltaLog._cache)())
+    assert not DeltaLog.for_table(history).snapshot().transactions
+    of_table.apply(batch(spark, (1, "w", "u", 2, 9), schema=schema), Write("q", 1))
+    whole = [(1, "w", 9, 2, 3), (1, "x", 1, 1, 2), (1, "x", 2, 3, None)]
+    for path in (table, history):
+        assert tuples(load(spark, path).select("id", "name", "n", "__START_AT", "__END_AT")) == whole
+
+
+def test_a_column_that_came_while_a_batch_was_on_its_way(spark, table, monkeypatch):
+    """The batch deletes the row and makes it again: nothing of the old one stays in the new column."""
+    of_table = applier(table)
+    of_table.apply(batch(spark, (1, "a", "u", 1)), Write("q", 0))
+    changes = batch(spark, (1, None, "d", 2), (1, "b", "u", 3))
+    merge = CurrentRows.merge
+
+    def merge_after_a_rival(*arguments):
+        rival = spark.newSession()
+        rival.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (n INT)")
+        rival.sql(f"UPDATE delta.`{table}` SET n = 7")
+        merge(*arguments)
+
+    monkeypatch.setattr(CurrentRows, "merge", merge_after_a_rival)
+    with pytest.raises(MetadataChangedException, match=r"schema of .* was changed"):
+        of_table.apply(changes, Write("q", 1))
+    monkeypatch.undo()
+    assert tuples(load(spark, table).select("id", "name", "n")) == [(1, "a", 7)]
+    of_table.apply(changes, Write("q", 1))
+    assert tuples(load(spark, table).select("id", "name", "n")) == [(1, "b", None)]
 
 
 def test_a_row_that_was_deleted_meanwhile_does_not_come_back(spark, table, monkeypatch):
