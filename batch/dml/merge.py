@@ -46,6 +46,7 @@ from deltaflow.errors import MetadataChangedException
 from deltaflow.interface.merge_builder import When
 from deltaflow.log import DeltaLog, Operation, check_writable_schema, schema_to_string
 from deltaflow.log.protocol.features import widens_types
+from deltaflow.log.protocol.identity_columns import without_marks
 from deltaflow.log.protocol.properties import (
     MERGE_MATERIALIZE_SOURCE,
     MERGE_REPARTITION_BEFORE_WRITE,
@@ -89,7 +90,8 @@ def merge(
     ):
         if operation.is_repeated:
             return None
-        if known_schema is not None and operation.snapshot.schema != known_schema:
+        schema, settings = operation.snapshot.schema, operation.transaction.session
+        if known_schema is not None and without_marks(schema) != without_marks(known_schema):
             raise MetadataChangedException(
                 f"The schema of {path} was changed, by version {operation.snapshot.version} or before, "
                 "after a MERGE into it had been prepared. Nothing was committed. Run the operation again "
@@ -98,7 +100,6 @@ def merge(
                 version=operation.snapshot.version,
             )
         target = named(operation.rows())
-        schema, settings = operation.snapshot.schema, operation.transaction.session
         evolves = with_schema_evolution or SCHEMA_AUTO_MERGE_ENABLED.of(settings, path)
         resolution = Resolution(
             target,

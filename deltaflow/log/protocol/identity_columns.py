@@ -128,6 +128,21 @@ def with_values_seen(
     return T.StructType(fields)
 
 
+def without_marks(schema: T.StructType) -> T.StructType:
+    """The schema but for what any write may change of it."""
+    return T.StructType(
+        [
+            T.StructField(
+                field.name,
+                field.dataType,
+                field.nullable,
+                {key: value for key, value in field.metadata.items() if key != MARK},
+            )
+            for field in schema.fields
+        ]
+    )
+
+
 def with_marks_of(metadata: Metadata, before: Metadata, table: str) -> Metadata:
     """Metadata for a table that has `before`, with their marks or those of `before`, whichever lie further:
     numbers that were given once are not given again."""

@@ -303,6 +303,27 @@ def test_a_column_that_came_while_a_batch_was_on_its_way(spark, table, monkeypat
     assert tuples(load(spark, table).select("id", "name", "n")) == [(1, "b", None)]
 
 
+def test_a_table_that_numbers_its_rows_beside_a_rival(spark, table, monkeypatch):
+    """The rival moves the mark of the numbers, which is no other schema."""
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` (id INT, name STRING, n BIGINT GENERATED ALWAYS AS IDENTITY) "
+        "USING delta"
+    )
+    of_table = applier(table)
+    of_table.apply(batch(spark, (1, "a", "u", 1)), Write("q", 0))
+    merge = CurrentRows.merge
+
+    def merge_after_a_rival(*arguments):
+        spark.newSession().sql(f"INSERT INTO delta.`{table}` (id, name) VALUES (2, 'rival')")
+        merge(*arguments)
+
+    monkeypatch.setattr(CurrentRows, "merge", merge_after_a_rival)
+    of_table.apply(batch(spark, (3, "c", "u", 1)), Write("q", 1))
+    assert current(spark, table) == [(1, "a"), (2, "rival"), (3, "c")]
+    numbers = load(spark, table).select("n").distinct()
+    assert numbers.count() == 3
+
+
 def test_a_row_that_was_deleted_meanwhile_does_not_come_back(spark, table, monkeypatch):
     """The row that a change ends was read before it was deleted."""
     of_table, change = applier(table, scd_type=2), batch(spark, (1, "new", "u", 5))
