@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from deltaflow.batch.commands.show_create_table import defined_schema, properties_of
 from deltaflow.batch.sql_names import quoted_name
 from deltaflow.log import DeltaLog, schema_to_string
-from deltaflow.log.protocol.identity_columns import MARK
+from deltaflow.log.protocol.identity_columns import metadata_without_mark
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT
 from deltaflow.spark.expressions.table_expressions import table_expression
 from deltaflow.spark.sql.catalog_tables import create_table
@@ -60,7 +60,7 @@ def create_table_like(
 
 def _definition(field: T.StructField, table: str) -> dict[str, Any]:
     """The metadata of a column that is defined like this one of the table at the path."""
-    metadata = {key: value for key, value in field.metadata.items() if key != MARK}
+    metadata = metadata_without_mark(field)
     if CURRENT_DEFAULT in metadata:  # Spark takes a default only together with that of older rows
         table_expression(metadata[CURRENT_DEFAULT], table)  # Spark evaluates it
         metadata["EXISTS_DEFAULT"] = metadata[CURRENT_DEFAULT]

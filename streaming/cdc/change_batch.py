@@ -1,8 +1,7 @@
 """One batch of changes on its way into the target.
 
 Per batch of current rows: a job that reads, folds and sums up the records, the MERGE, and where the batch has
-deletes a job that remembers them. A history has a job more: it reads the rows of
-the batch's keys.
+deletes a job that remembers them. A history has a job more: it reads the rows of the batch's keys.
 """
 
 from __future__ import annotations

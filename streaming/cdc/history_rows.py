@@ -196,16 +196,13 @@ class HistoryRows:
         values = {f"{_GROUP}{i}": group for i, group in enumerate(groups)}
         filled = bounded.withColumns(values) if values else bounded
         sequences = self._sequences()
-        changed = [~F.col("\0is_row"), ~F.col(END_AT).eqNullSafe(F.col(_OLD_END))]
-        changed += [
-            F.coalesce(F.col(f"{_GROUP}{i}").getField(_NEW), F.lit(False)) for i in range(len(groups))
-        ]
+        is_row = F.col("\0is_row")
+        news = [F.coalesce(F.col(f"{_GROUP}{i}").getField(_NEW), F.lit(False)) for i in range(len(groups))]
+        changed = [~is_row, ~F.col(END_AT).eqNullSafe(F.col(_OLD_END)), *news]
         if self.columns.partial:
             changed.append(~_entries(sequences).eqNullSafe(_entries(F.col(_OLD_SEQUENCES))))
-        removed = F.col("\0is_row") & ~is_upsert
-        replaced = F.lit(False)
-        if not self.columns.partial:
-            replaced = F.col("\0is_row") & functools.reduce(operator.or_, changed[2:], F.lit(False))
+        removed = is_row & ~is_upsert
+        replaced = is_row & functools.reduce(operator.or_, news, F.lit(False))
         rows = filled.where(removed | (is_upsert & functools.reduce(operator.or_, changed)))
         return rows.select(
             *keys,

@@ -128,16 +128,16 @@ def with_values_seen(
     return T.StructType(fields)
 
 
+def metadata_without_mark(field: T.StructField) -> dict[str, Any]:
+    """What a column's metadata say of it, whatever numbers it has given."""
+    return {key: value for key, value in field.metadata.items() if key != MARK}
+
+
 def without_marks(schema: T.StructType) -> T.StructType:
     """The schema but for what any write may change of it."""
     return T.StructType(
         [
-            T.StructField(
-                field.name,
-                field.dataType,
-                field.nullable,
-                {key: value for key, value in field.metadata.items() if key != MARK},
-            )
+            T.StructField(field.name, field.dataType, field.nullable, metadata_without_mark(field))
             for field in schema.fields
         ]
     )

@@ -33,6 +33,7 @@ from deltaflow.streaming.cdc.data_columns import DataColumns
 from deltaflow.streaming.cdc.history_rows import HistoryRows
 from deltaflow.streaming.cdc.side_tables import Write
 from deltaflow.streaming.cdc.target import Target
+from tests.streaming.cdc.rivals import before_the_merge
 from tests.tables import actions, load, tuples, versions
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
@@ -286,15 +287,13 @@ def test_a_column_that_came_while_a_batch_was_on_its_way(spark, table, monkeypat
     of_table = applier(table)
     of_table.apply(batch(spark, (1, "a", "u", 1)), Write("q", 0))
     changes = batch(spark, (1, None, "d", 2), (1, "b", "u", 3))
-    merge = CurrentRows.merge
 
-    def merge_after_a_rival(*arguments):
-        rival = spark.newSession()
-        rival.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (n INT)")
-        rival.sql(f"UPDATE delta.`{table}` SET n = 7")
-        merge(*arguments)
+    def rival():
+        session = spark.newSession()
+        session.sql(f"ALTER TABLE delta.`{table}` ADD COLUMNS (n INT)")
+        session.sql(f"UPDATE delta.`{table}` SET n = 7")
 
-    monkeypatch.setattr(CurrentRows, "merge", merge_after_a_rival)
+    before_the_merge(monkeypatch, CurrentRows, rival)
     with pytest.raises(MetadataChangedException, match=r"schema of .* was changed"):
         of_table.apply(changes, Write("q", 1))
     monkeypatch.undo()
@@ -311,13 +310,8 @@ def test_a_table_that_numbers_its_rows_beside_a_rival(spark, table, monkeypatch)
     )
     of_table = applier(table)
     of_table.apply(batch(spark, (1, "a", "u", 1)), Write("q", 0))
-    merge = CurrentRows.merge
-
-    def merge_after_a_rival(*arguments):
-        spark.newSession().sql(f"INSERT INTO delta.`{table}` (id, name) VALUES (2, 'rival')")
-        merge(*arguments)
-
-    monkeypatch.setattr(CurrentRows, "merge", merge_after_a_rival)
+    insert = f"INSERT INTO delta.`{table}` (id, name) VALUES (2, 'rival')"
+    before_the_merge(monkeypatch, CurrentRows, lambda: spark.newSession().sql(insert))
     of_table.apply(batch(spark, (3, "c", "u", 1)), Write("q", 1))
     assert current(spark, table) == [(1, "a"), (2, "rival"), (3, "c")]
     numbers = load(spark, table).select("n").distinct()
@@ -328,13 +322,8 @@ def test_a_row_that_was_deleted_meanwhile_does_not_come_back(spark, table, monke
     """The row that a change ends was read before it was deleted."""
     of_table, change = applier(table, scd_type=2), batch(spark, (1, "new", "u", 5))
     of_table.apply(batch(spark, (1, "gone", "u", 1), (2, "b", "u", 1)), Write("q", 0))
-    merge = HistoryRows.merge
-
-    def merge_after_a_rival(*arguments):
-        DeltaTable.forPath(spark.newSession(), table).delete("id = 1")
-        merge(*arguments)
-
-    monkeypatch.setattr(HistoryRows, "merge", merge_after_a_rival)
+    rival = DeltaTable.forPath(spark.newSession(), table)
+    before_the_merge(monkeypatch, HistoryRows, lambda: rival.delete("id = 1"))
     with pytest.raises(DeltaConcurrentModificationException):
         of_table.apply(change, Write("q", 1))
     monkeypatch.undo()
@@ -503,17 +492,12 @@ def test_a_row_that_was_deleted_since_late_changes_were_found(spark, table, monk
     for number in (1, 2):
         now[0] += 2 * DAY_MS
         of_table.apply(batch(spark, (3, "c", "u", 60 + number)), Write("q", number))
-    merge = CurrentRows.merge
-
-    def merge_after_a_rival(*arguments):
-        DeltaTable.forPath(spark.newSession(), table).delete("id = 1")
-        merge(*arguments)
-
-    monkeypatch.setattr(CurrentRows, "merge", merge_after_a_rival)
+    rival = DeltaTable.forPath(spark.newSession(), table)
+    before_the_merge(monkeypatch, CurrentRows, lambda: rival.delete("id = 1"))
     changes = batch(spark, (7, "late", "u", 10), (1, "a2", "u", 11))
     with pytest.raises(DeltaConcurrentModificationException):
         of_table.apply(changes, Write("q", 3))
-    monkeypatch.setattr(CurrentRows, "merge", merge)
+    monkeypatch.undo()
     of_table.apply(changes, Write("q", 3))
     late = load(spark, f"{table}/_changes/late")
     assert tuples(late.select("id", "_sequence")) == [(1, 11), (7, 10)]

@@ -20,6 +20,7 @@ from deltaflow.streaming.cdc.current_rows import CurrentRows
 from deltaflow.streaming.cdc.data_columns import DataColumns
 from deltaflow.streaming.cdc.side_tables import Write
 from deltaflow.streaming.cdc.target import Target
+from tests.streaming.cdc.rivals import before_the_merge
 from tests.tables import load, tuples, versions
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
@@ -196,17 +197,12 @@ def test_a_row_that_was_deleted_since_the_snapshot_was_compared(spark, table, mo
     """The snapshot has it, so it is missing: the batch is run again, and finds that."""
     engine = applier(table)
     engine.apply(batch(spark, (1, {1: "a", 2: "b"})), Write("query", 0))
-    merge = CurrentRows.merge
-
-    def merge_after_a_rival(*arguments):
-        DeltaTable.forPath(spark.newSession(), table).delete("id = 2")
-        merge(*arguments)
-
+    rival = DeltaTable.forPath(spark.newSession(), table)
     second = batch(spark, (2, {1: "a2", 2: "b"}))
-    monkeypatch.setattr(CurrentRows, "merge", merge_after_a_rival)
+    before_the_merge(monkeypatch, CurrentRows, lambda: rival.delete("id = 2"))
     with pytest.raises(DeltaConcurrentModificationException):
         engine.apply(second, Write("query", 1))
-    monkeypatch.setattr(CurrentRows, "merge", merge)
+    monkeypatch.undo()
     engine.apply(second, Write("query", 1))
     assert tuples(load(spark, table).select("id", "name")) == [(1, "a2"), (2, "b")]
 

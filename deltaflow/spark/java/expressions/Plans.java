@@ -13,6 +13,7 @@ import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
@@ -142,12 +143,14 @@ public final class Plans {
     List columns = new ArrayList();
     for (Object each : CollectionConverters.asJava(rows.output())) {
       Attribute column = (Attribute) each;
-      if (ids.add(column.exprId())) columns.add(column);
-      else
-        columns.add(new Alias(column, column.name(), NamedExpression.newExprId(), seq(new ArrayList()), Option.empty(),
-            seq(new ArrayList())));
+      columns.add(ids.add(column.exprId()) ? column : alias(column, column.name(), NamedExpression.newExprId()));
     }
     return ids.size() == columns.size() ? rows : new ProjectExec(seq(columns), rows);
+  }
+
+  /** The expression as a column without metadata. */
+  public static Alias alias(Expression value, String name, ExprId id) {
+    return new Alias(value, name, id, seq(new ArrayList()), Option.empty(), seq(new ArrayList()));
   }
 
   public static Expression parsed(SparkSession session, String sql) {

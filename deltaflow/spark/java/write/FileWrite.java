@@ -32,7 +32,6 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.Length;
@@ -199,9 +198,9 @@ public final class FileWrite {
           Expression zero = Literal.create(Integer.valueOf(0), DataTypes.IntegerType);
           Expression isEmpty = new EqualTo(new Length(value), zero);
           Expression orNull = new If(isEmpty, Literal.create(null, value.dataType()), value);
-          output.set(index, alias(orNull, value.name(), value.exprId()));
+          output.set(index, Plans.alias(orNull, value.name(), value.exprId()));
         }
-        Alias copy = alias(value, column.name(), NamedExpression.newExprId());
+        Alias copy = Plans.alias(value, column.name(), NamedExpression.newExprId());
         output.add(copy);
         all.add(copy.toAttribute());
         partitionColumns.set(i, copy.toAttribute());
@@ -237,10 +236,6 @@ public final class FileWrite {
       session.sparkContext().setLocalProperty(CALENDAR, calendar);
     }
     return written.files;
-  }
-
-  private static Alias alias(Expression value, String name, ExprId id) {
-    return new Alias(value, name, id, Plans.seq(new ArrayList()), Option.empty(), Plans.seq(new ArrayList()));
   }
 
   private static final String CALENDAR = "spark.sql.parquet.datetimeRebaseModeInWrite";

@@ -13,7 +13,6 @@ import org.apache.spark.sql.catalyst.expressions.Concat;
 import org.apache.spark.sql.catalyst.expressions.ConcatWs;
 import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.If;
@@ -144,7 +143,7 @@ public final class Quarantine {
       Expression of = new GetStructField(attempt.toAttribute(), 0, Option.empty());
       values.add(attempt.toAttribute());
       // A column that only passes through has its attribute already.
-      if (each instanceof Alias) values.add(alias(of, column.name(), column.exprId()));
+      if (each instanceof Alias) values.add(Plans.alias(of, column.name(), column.exprId()));
       Expression text = RowChanges.text(((JsonNode) messages.next()).asText());
       for (Object source : sources) {
         if (!((Attribute) source).name().equals(column.name())) continue;
@@ -183,9 +182,7 @@ public final class Quarantine {
 
   private static List columnsOf(SparkPlan plan) { return new ArrayList(CollectionConverters.asJava(plan.output())); }
 
-  private static Alias alias(Expression child, String name) { return alias(child, name, NamedExpression.newExprId()); }
-
-  private static Alias alias(Expression child, String name, ExprId id) {
-    return new Alias(child, name, id, Plans.seq(new ArrayList()), Option.empty(), Plans.seq(new ArrayList()));
+  private static Alias alias(Expression child, String name) {
+    return Plans.alias(child, name, NamedExpression.newExprId());
   }
 }
