@@ -6,7 +6,6 @@ import java.util.List;
 import java.util.Map;
 
 import io.deltaflow.spark.bridge.Python;
-import io.deltaflow.spark.sql.StatementCommand;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -16,7 +15,6 @@ import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.optimizer.ConstantFolding$;
 import org.apache.spark.sql.catalyst.parser.ParseException;
@@ -93,8 +91,7 @@ public final class Expressions {
 
   /** The value of a constant expression: a number, a boolean, else as text, or null. */
   public static Object value(SparkSession session, Expression expression) {
-    Alias named = new Alias(expression, "value", NamedExpression.newExprId(), StatementCommand.none(), Option.empty(),
-        StatementCommand.none());
+    Alias named = Plans.alias(expression, "value");
     Dataset row =
         Dataset.ofRows(session, new Project(Plans.seq(Collections.singletonList(named)), new OneRowRelation()));
     Object value = ((Row) row.head()).get(0);

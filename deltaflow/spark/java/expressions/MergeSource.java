@@ -16,7 +16,6 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
 import org.apache.spark.sql.catalyst.optimizer.ComputeCurrentTime$;
@@ -27,7 +26,6 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
-import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction0;
 
@@ -67,8 +65,7 @@ public final class MergeSource {
   public static List atOneTime(SparkSession session, Dataset source, List columns) {
     List named = new ArrayList();
     for (Object column : columns) {
-      named.add(new Alias(ExpressionUtils$.MODULE$.expression((Column) column), "", NamedExpression.newExprId(),
-          Plans.seq(new ArrayList()), Option.empty(), Plans.seq(new ArrayList())));
+      named.add(Plans.alias(ExpressionUtils$.MODULE$.expression((Column) column), ""));
     }
     Project all = new Project(Plans.seq(named), query(source).analyzed());
     Project timed = (Project) ComputeCurrentTime$.MODULE$.apply(all);

@@ -143,12 +143,21 @@ public final class Plans {
     List columns = new ArrayList();
     for (Object each : CollectionConverters.asJava(rows.output())) {
       Attribute column = (Attribute) each;
-      columns.add(ids.add(column.exprId()) ? column : alias(column, column.name(), NamedExpression.newExprId()));
+      columns.add(ids.add(column.exprId()) ? column : alias(column, column.name()));
     }
     return ids.size() == columns.size() ? rows : new ProjectExec(seq(columns), rows);
   }
 
-  /** The expression as a column without metadata. */
+  /** The expression as a new column without metadata. */
+  public static Alias alias(Expression value, String name) { return alias(value, name, NamedExpression.newExprId()); }
+
+  /** The same with metadata, as a field of a table has. */
+  public static Alias alias(Expression value, String name, Metadata metadata) {
+    return new Alias(
+        value, name, NamedExpression.newExprId(), seq(new ArrayList()), Option.apply(metadata), seq(new ArrayList()));
+  }
+
+  /** The column of this id instead, without metadata. */
   public static Alias alias(Expression value, String name, ExprId id) {
     return new Alias(value, name, id, seq(new ArrayList()), Option.empty(), seq(new ArrayList()));
   }

@@ -1,6 +1,5 @@
 package io.deltaflow.spark.expressions;
 
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashSet;
@@ -18,7 +17,6 @@ import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.parser.CatalystSqlParser$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -26,7 +24,6 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.internal.SQLConf$;
-import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction0;
 
@@ -88,8 +85,7 @@ public final class TableExpressions {
    */
   public static Column over(Dataset rows, String sql, String table) {
     org.apache.spark.sql.classic.Dataset frame = (org.apache.spark.sql.classic.Dataset) rows;
-    Alias column = new Alias(parsed(sql, table), "value", NamedExpression.newExprId(), Plans.seq(new ArrayList()),
-        Option.empty(), Plans.seq(new ArrayList()));
+    Alias column = Plans.alias(parsed(sql, table), "value");
     LogicalPlan plan = new Project(Plans.seq(Collections.singletonList(column)), frame.queryExecution().analyzed());
     Project analyzed = (Project) Plans.analyzedWithPadding(frame.sparkSession(), plan);
     return ExpressionUtils.column(((Alias) analyzed.projectList().head()).child());

@@ -1,6 +1,6 @@
 package io.deltaflow.spark.sql;
 
-import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -8,13 +8,13 @@ import java.util.Map;
 
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.expressions.Expressions;
+import io.deltaflow.spark.expressions.Plans;
 import io.deltaflow.spark.scan.Relations;
 import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionInfo;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.optimizer.ComputeCurrentTime;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
@@ -26,7 +26,6 @@ import org.apache.spark.sql.types.IntegerType;
 import org.apache.spark.sql.types.LongType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.TimestampType;
-import scala.Option;
 import scala.Tuple3;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
@@ -109,10 +108,7 @@ public final class TableChanges extends AbstractFunction1 {
   /** The expression with the present time in it, as a query gets it; null if it has columns, or no one value. */
   private static Expression constant(Expression given) {
     if (!given.references().isEmpty() || !given.deterministic()) return null;
-    Seq none = CollectionConverters.asScala(new ArrayList()).toList();
-    List column = new ArrayList();
-    column.add(new Alias(given, "bound", NamedExpression.newExprId(), none, Option.empty(), none));
-    Seq columns = CollectionConverters.asScala(column).toList();
+    Seq columns = Plans.seq(Collections.singletonList(Plans.alias(given, "bound")));
     Project computed = (Project) ComputeCurrentTime.apply(new Project(columns, new OneRowRelation()));
     Expression bound = ((Alias) computed.projectList().head()).child();
     return bound.foldable() ? bound : null;

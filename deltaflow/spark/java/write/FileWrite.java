@@ -36,7 +36,6 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.Length;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.classic.ExpressionUtils;
@@ -200,7 +199,7 @@ public final class FileWrite {
           Expression orNull = new If(isEmpty, Literal.create(null, value.dataType()), value);
           output.set(index, Plans.alias(orNull, value.name(), value.exprId()));
         }
-        Alias copy = Plans.alias(value, column.name(), NamedExpression.newExprId());
+        Alias copy = Plans.alias(value, column.name());
         output.add(copy);
         all.add(copy.toAttribute());
         partitionColumns.set(i, copy.toAttribute());

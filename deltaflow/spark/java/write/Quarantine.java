@@ -88,7 +88,7 @@ public final class Quarantine {
     // A row whose values do not fit would fail the checks only because of that.
     Expression misfits = lines(reasons);
     Expression all = new If(new EqualTo(misfits, RowChanges.text("")), lines(violations), misfits);
-    Alias reasonOrNull = alias(new If(new EqualTo(all, RowChanges.text("")), nothing(), all), "reason");
+    Alias reasonOrNull = Plans.alias(new If(new EqualTo(all, RowChanges.text("")), nothing(), all), "reason");
     List columns = new ArrayList(frame);
     columns.addAll(table);
     columns.add(reasonOrNull);
@@ -114,9 +114,9 @@ public final class Quarantine {
     }
     List columns = new ArrayList();
     columns.add(reason);
-    columns.add(alias(Literal.create(Long.valueOf(target.get("batchId").asLong()), DataTypes.LongType), "batch"));
-    columns.add(alias(RowChanges.text(target.get("queryId").asText()), "query"));
-    columns.add(alias(new CreateNamedStruct(Plans.seq(values)), "row"));
+    columns.add(Plans.alias(Literal.create(Long.valueOf(target.get("batchId").asLong()), DataTypes.LongType), "batch"));
+    columns.add(Plans.alias(RowChanges.text(target.get("queryId").asText()), "query"));
+    columns.add(Plans.alias(new CreateNamedStruct(Plans.seq(values)), "row"));
     return new RowChanges(
         session, new ProjectExec(Plans.seq(columns), new FilterExec(new IsNotNull(reason), scan())), target);
   }
@@ -138,7 +138,7 @@ public final class Quarantine {
       NamedExpression column = (NamedExpression) each;
       Expression value = each instanceof Alias ? ((Alias) each).child() : (Expression) each;
       Expression struct = new CreateNamedStruct(Plans.seq(Arrays.asList(new Object[] {RowChanges.text("v"), value})));
-      Alias attempt = alias(nullIfItThrows(struct), "attempt");
+      Alias attempt = Plans.alias(nullIfItThrows(struct), "attempt");
       attempts.add(attempt);
       Expression of = new GetStructField(attempt.toAttribute(), 0, Option.empty());
       values.add(attempt.toAttribute());
@@ -181,8 +181,4 @@ public final class Quarantine {
   private static List outputOf(LogicalPlan plan) { return new ArrayList(CollectionConverters.asJava(plan.output())); }
 
   private static List columnsOf(SparkPlan plan) { return new ArrayList(CollectionConverters.asJava(plan.output())); }
-
-  private static Alias alias(Expression child, String name) {
-    return Plans.alias(child, name, NamedExpression.newExprId());
-  }
 }

@@ -151,8 +151,7 @@ public final class RowChanges {
       StructField field = table.fields()[i++];
       Expression value = TableExpressions.parsed(column.asText(), changes.get("path").asText());
       Expression typed = new Cast(value, field.dataType(), Option.empty(), EvalMode$.MODULE$.ANSI());
-      selected.add(new Alias(typed, field.name(), NamedExpression.newExprId(), Plans.seq(new ArrayList()),
-          Option.apply(field.metadata()), Plans.seq(new ArrayList())));
+      selected.add(Plans.alias(typed, field.name(), field.metadata()));
     }
     return Plans.analyzed(session, new Project(Plans.seq(selected), rows));
   }
@@ -170,8 +169,7 @@ public final class RowChanges {
         continue;
       }
       Expression number = Identities.numbers(identity.get("first").asLong(), identity.get("step").asLong());
-      columns.add(new Alias(number, column.name(), NamedExpression.newExprId(), Plans.seq(new ArrayList()),
-          Option.apply(column.metadata()), Plans.seq(new ArrayList())));
+      columns.add(Plans.alias(number, column.name(), column.metadata()));
     }
     return Plans.analyzed(session, new Project(Plans.seq(columns), rows));
   }
@@ -190,8 +188,7 @@ public final class RowChanges {
       String sql = expressions.get(column.name()).asText();
       Expression value = TableExpressions.parsed(sql, changes.get("path").asText());
       Expression typed = new Cast(value, column.dataType(), Option.empty(), EvalMode$.MODULE$.ANSI());
-      computed.add(new Alias(typed, column.name(), NamedExpression.newExprId(), Plans.seq(new ArrayList()),
-          Option.apply(column.metadata()), Plans.seq(new ArrayList())));
+      computed.add(Plans.alias(typed, column.name(), column.metadata()));
     }
     Project analyzed = (Project) Plans.analyzedWithPadding(session, new Project(Plans.seq(computed), rows));
     List columns = new ArrayList();
