@@ -12,6 +12,7 @@ import operator
 import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -179,7 +180,9 @@ class _Key:
         if isinstance(self.data_type, T.DateType):
             return F.date_from_unix_date(F.lit(value))
         if isinstance(self.data_type, T.TimestampNTZType):
-            return _epoch_without_zone() + F.lit(value)
+            # PySpark rounds the seconds of a long interval, and may so add one.
+            micros = F.lit(value // timedelta(microseconds=1))
+            return _epoch_without_zone() + micros * F.lit(timedelta(microseconds=1))
         if isinstance(self.data_type, T.DecimalType):
             # Python gets 1E-38 as 1.0E-38, which has more digits than a decimal of Spark.
             return F.lit(str(value)).cast(self.data_type)

@@ -239,6 +239,24 @@ def test_times_without_a_zone_match_where_intervals_are_of_the_old_type(spark, t
     assert [row["v"] for row in load(spark, table).collect()] == ["b"]
 
 
+@pytest.mark.parametrize("data_type", ["timestamp_ntz", "timestamp"])
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("others", [0, 150])
+def test_the_last_microsecond_of_a_second(spark, tmp_path, data_type, partitioned, others):
+    """Files are left out by the values of the source: by a list of them, or by the least and the greatest."""
+    path = str(tmp_path / "last")
+    days = ["0001-01-02", "1969-12-31", "1970-01-01", "2600-06-01", "9999-12-30"]
+    keys = [f"{data_type}'{day} 23:59:59.999999'" for day in days]
+    for key in keys:
+        writer = spark.sql(f"select {key} id, 'a' v").write.format("delta").mode("append")
+        (writer.partitionBy("id") if partitioned else writer).save(path)
+    for key in keys:
+        source = spark.range(others + 1).selectExpr(f"{key} - make_dt_interval(0, 0, 0, id) id", "'b' v")
+        done = merging(spark, path, source).whenMatchedUpdateAll().execute()
+        assert done.collect() == [(1, 1, 0, 0)], key
+    assert [row["v"] for row in load(spark, path).collect()] == ["b"] * len(keys)
+
+
 @pytest.mark.parametrize("data_type", ["timestamp_ntz", "timestamp", "date"])
 @pytest.mark.parametrize("others", [0, 150])
 @pytest.mark.sampled(6)
