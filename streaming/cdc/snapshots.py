@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,7 +32,11 @@ from deltaflow.streaming.cdc.records import record_failure
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_ORDINAL, _ROW, _BEFORE, _AFTER, _TOLD = "\0ordinal", "\0row", "\0before", "\0after", "\0told"
+_ORDINAL, _ROW, _TOLD = "\0ordinal", "\0row", "\0told"
+_LEAST_BEFORE, _GREATEST_BEFORE = "\0least before", "\0greatest before"
+"""The row's values in the snapshot before, which are equal if it had one row of the key."""
+_IS_TWICE, _IS_IN_NEXT = "\0is twice", "\0is in next"
+"""Whether its own snapshot has another row of the row's key, and whether the next one has any."""
 _TARGET = 0
 """The ordinal of the rows that the target holds; the snapshots of a batch count on from here."""
 
@@ -87,14 +93,15 @@ class Snapshots:
         return versions
 
     def _held(self, data: list[str], current: Current) -> DataFrame:
-        """The rows of the target, by those of its columns that the snapshots have."""
+        """The rows of the target that have a key, by those of its columns that the snapshots have."""
         assert current.schema is not None
         known = {field.name.lower(): field.name for field in current.schema.fields}
         rows = current.rows()
         assert rows is not None
         ordinal = F.lit(_TARGET).alias(_ORDINAL)
         held = [column(known[name.lower()]).alias(name) for name in data if name.lower() in known]
-        return rows.select(*held, ordinal)
+        has_key = functools.reduce(operator.and_, (column(key).isNotNull() for key in current.keys))
+        return rows.select(*held, ordinal).where(has_key)
 
     @staticmethod
     def _differences(rows: DataFrame, data: list[str], current: Current, ordinals: Column) -> DataFrame:
@@ -107,29 +114,35 @@ class Snapshots:
         stored = [name for name in data if current.is_stored(name)]
         comparable = F.struct(*[_comparable(column(name), fields[name]).alias(name) for name in stored])
         of_key = Window.partitionBy(*map(column, current.keys)).orderBy(ordinal)
+        # The table that became the target may have several rows of a key.
+        before, at_once, after = (of_key.rangeBetween(at, at) for at in (-1, 0, 1))
         known = rows.withColumns(
             {
                 _ROW: comparable,
-                _BEFORE: F.lag(F.struct(ordinal.alias("ordinal"), comparable.alias("row"))).over(of_key),
-                _AFTER: F.lead(ordinal).over(of_key),
+                _LEAST_BEFORE: F.min(comparable).over(before),
+                _GREATEST_BEFORE: F.max(comparable).over(before),
+                _IS_TWICE: F.count(ordinal).over(at_once) > 1,
+                _IS_IN_NEXT: F.count(ordinal).over(after) > 0,
             }
         )
-        before, after = F.col(_BEFORE), F.col(_AFTER)
 
         def told(change: str, at: Column) -> Column:
             of_snapshot = F.element_at(ordinals, at + 1)
             return F.struct(F.lit(change).alias(CHANGE), of_snapshot.alias(SEQUENCE))
 
-        is_same = (before["ordinal"] == ordinal - 1) & before["row"].eqNullSafe(F.col(_ROW))
-        is_upsert = (ordinal > _TARGET) & ~F.coalesce(is_same, F.lit(False))
+        is_same = F.col(_LEAST_BEFORE).eqNullSafe(F.col(_ROW)) & F.col(_GREATEST_BEFORE).eqNullSafe(
+            F.col(_ROW)
+        )
+        is_upsert = (ordinal > _TARGET) & ~is_same
         is_last = ordinal == F.size(ordinals) - 1
-        is_deleted = ~is_last & ~F.coalesce(after == ordinal + 1, F.lit(False))
+        is_deleted = ~is_last & ~F.col(_IS_IN_NEXT)
         changes = F.array_compact(
             F.array(F.when(is_upsert, told(UPSERT, ordinal)), F.when(is_deleted, told(DELETE, ordinal + 1)))
         )
         checked = F.when(no_key, failure("its key is null"))
-        twice = (ordinal > _TARGET) & (before["ordinal"] == ordinal)
-        checked = checked.when(twice, failure("its snapshot has another row with the same key"))
+        checked = checked.when(
+            (ordinal > _TARGET) & F.col(_IS_TWICE), failure("its snapshot has another row with the same key")
+        )
         exploded = known.select(*map(column, data), F.explode(checked.otherwise(changes)).alias(_TOLD))
         return exploded.select(*map(column, data), f"`{_TOLD}`.*")
 

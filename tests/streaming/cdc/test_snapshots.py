@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from pyspark.sql import functions as F
 
 from deltaflow import DeltaTable
 from deltaflow.errors import (
@@ -229,3 +230,21 @@ def test_the_name_of_the_version(spark):
     with pytest.raises(DeltaIllegalArgumentException, match=r"no column dya.*id, name, more, day") as raised:
         Snapshots(version="dya").changes(rows, current)
     assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_COLUMN"
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_rows_of_one_key_in_the_table_that_becomes_the_target(spark, table, scd_type):
+    """No row is lost, and a snapshot's row replaces all of its key. A row without a key stays."""
+    rows = [(1, "a"), (1, "a"), (2, "a"), (2, "b"), (3, "a"), (3, "b"), (None, "a"), (5, "b")]
+    begun = spark.createDataFrame(rows, "id INT, name STRING")
+    if scd_type == 2:
+        begun = begun.selectExpr("*", "INT(NULL) AS __START_AT", "INT(NULL) AS __END_AT")
+    begun.write.format("delta").save(table)
+    held = spark.createDataFrame([(1, "a", 1), (2, "b", 1), (6, "c", 1)], "id INT, name STRING, day INT")
+    of_table = applier(table, scd_type)
+    for batch_id, version in enumerate((1, 2)):
+        of_table.apply(held.withColumn("day", F.lit(version)), Write("q", batch_id))
+    found = load(spark, table)
+    if scd_type == 2:
+        found = found.where("__END_AT IS NULL")
+    assert set(tuples(found.select("id", "name"))) == {(1, "a"), (2, "b"), (6, "c"), (None, "a")}
