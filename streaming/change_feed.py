@@ -24,7 +24,7 @@ from deltaflow.log.files.change_files import (
     inserted_files,
     with_change_actions,
 )
-from deltaflow.log.protocol.actions import AddCDCFile
+from deltaflow.log.protocol.actions import AddCDCFile, RemoveFile
 from deltaflow.log.protocol.features import has_change_data_feed
 from deltaflow.spark.expressions.java_regex import regex_found
 from deltaflow.streaming.admission import Selection
@@ -97,7 +97,12 @@ class CommitChanges:
         columns = set(self._reading.physical_partition_columns.values())
         for action in actions:
             if action.partition_values is not None and action.partition_values.keys() != columns:
-                check_partition_columns(self._reading, action.partition_values, self._commit.version)
+                check_partition_columns(
+                    self._reading,
+                    action.partition_values,
+                    self._commit.version,
+                    of_removed=isinstance(action, RemoveFile),
+                )
         found = change_files(
             with_change_actions(self._commit, actions), self._timestamp_ms, self._reading.path
         )

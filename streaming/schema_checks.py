@@ -141,19 +141,27 @@ def _check_columns(reading: Reading, older: T.StructType, newer: T.StructType, v
         )
 
 
-def check_partition_columns(reading: Reading, columns: Iterable[str], version: int) -> None:
-    """Raises an error if a version, or a file of it, has other partition columns than the stream.
+def check_partition_columns(
+    reading: Reading, columns: Iterable[str], version: int, *, of_removed: bool = False
+) -> None:
+    """Raises an error if a version, or a file that it adds or removes, has other partition columns than the
+    stream.
 
     They are compared by their physical names, which a rename does not change.
     """
-    wanted = reading.physical_partition_columns.values()
-    if set(columns) == set(wanted) or reading.options.unsafe_partition_columns:
+    wanted = reading.physical_partition_columns
+    if set(columns) == set(wanted.values()) or reading.options.unsafe_partition_columns:
         return
+    names = {
+        physical: name for name, physical in physical_names(reading.schema, reading.schema.names).items()
+    }
+    found = ", ".join(names.get(column, column) for column in columns)
+    what = "has removed files that were" if of_removed else "is"
     raise DeltaIllegalStateException(
         f"Detected a change of the partition columns: the stream reads the table partitioned by "
-        f"({', '.join(wanted)}), but version {version} is partitioned by "
-        f"({', '.join(columns)}). Load the stream again and start it with the same checkpoint. If it stops "
-        "here again, it needs a new checkpoint location.",
+        f"({', '.join(wanted)}), but version {version} {what} partitioned by ({found}). Load the stream "
+        "again and start it with the same checkpoint. If it stops here again, it needs a new checkpoint "
+        "location.",
         error_class=_error_class(reading),
         table=reading.path,
         version=version,

@@ -393,3 +393,15 @@ def test_a_trigger_costs_one_call_more_than_that_of_a_plain_stream(
     assert plain - feed == Counter()
     assert jobs == jobs_of_feed
     assert len(jobs) == 3
+
+
+def test_a_start_where_other_partitions_begin(spark: SparkSession, streams: Any, tmp_path: Path) -> None:
+    path, rows = str(tmp_path / "table"), spark.range(2).selectExpr("id", "id AS p")
+    properties = {"delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": "name"}
+    rows.write.format("delta").partitionBy("p").options(**properties).save(path)
+    overwrite = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    overwrite.options(**properties).save(path)
+    frame = streams.read(path, readChangeFeed="true", startingVersion=1)
+    refusal = r"partitioned by \(\), but version 1 has removed files that were partitioned by \(p\)"
+    with pytest.raises(StreamingQueryException, match=refusal):
+        batches(streams, frame, f"{tmp_path}/checkpoint")
