@@ -87,3 +87,27 @@ def test_a_frame_that_can_be_read_no_more_fails_no_write(spark: SparkSession, ta
     for frame in (cached, other):
         with pytest.raises(AnalysisException, match="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"):
             frame.count()
+
+
+FEEDS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
+    "a load": lambda spark, path: load(spark, path, readChangeFeed=True, startingVersion=0),
+    "SQL": lambda spark, path: spark.sql(f"SELECT * FROM table_changes_by_path('{path}', 0)"),
+    "computed": lambda spark, path: load(
+        spark, path, readChangeFeed=True, startingVersion=0, computeUpdates="id"
+    ),
+    "in a subquery": lambda spark, path: spark.range(9).where(
+        f"id IN (SELECT id FROM table_changes_by_path('{path}', 0))"
+    ),
+}
+
+
+@pytest.mark.parametrize("door", ["save", "INSERT", "writeTo", "MERGE"])
+def test_change_rows_up_to_now(spark: SparkSession, table: str, door: str) -> None:
+    spark.range(3).write.format("delta").option("delta.enableChangeDataFeed", "true").save(table)
+    cached = {name: feed(spark, table).cache() for name, feed in FEEDS.items()}
+    ended = load(spark, table, readChangeFeed=True, startingVersion=0, endingVersion=0).cache()
+    assert read(cached | {"ended": ended}) == {name: [0, 1, 2] for name in [*FEEDS, "ended"]}
+    DOORS[door](spark, table)
+    assert read(cached) == {name: [0, 1, 2, 3, 4] for name in FEEDS}
+    assert ids(ended.select("id")) == [0, 1, 2]
+    assert is_cached(ended)

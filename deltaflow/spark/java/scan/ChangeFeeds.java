@@ -7,6 +7,7 @@ import java.util.Map;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.expressions.TableExpressions;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Alias;
@@ -64,6 +65,16 @@ public final class ChangeFeeds extends Rule {
     return new HadoopFsRelation(new ChangeFeedScan(root, description), new StructType(), schema, Option.empty(),
         new ParquetFileFormat(),
         scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(new java.util.HashMap())), session);
+  }
+
+  /** Where the table is whose change rows a relation has up to the newest version; null for all others. */
+  public static Path rootOfOpenRange(LogicalPlan node) {
+    boolean isComputed = isComputed(node);
+    if (!isComputed && scan(node) == null) return null;
+    ComputedChanges computed = isComputed ? (ComputedChanges) ((LogicalRelation) node).relation() : null;
+    String range = isComputed ? computed.description() : scan(node).description();
+    if (!Python.parse(range).get("end").isNull()) return null;
+    return new Path(isComputed ? computed.root() : scan(node).root());
   }
 
   public TreeNode apply(TreeNode plan) {

@@ -4,6 +4,7 @@ import java.lang.reflect.Method;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
+import io.deltaflow.spark.scan.ChangeFeeds;
 import io.deltaflow.spark.scan.PinScans;
 import io.deltaflow.spark.scan.Relations;
 import io.deltaflow.spark.scan.TableScan;
@@ -23,8 +24,8 @@ public final class CachedFrames {
 
   /**
    * Lets Spark read anew what it has cached of the table. Spark finds the plans that read it with the schema of now and
-   * without options. All others (of an older schema, with options, in a subquery) are cached no more: to plan them
-   * anew could fail, and the write is done.
+   * without options. All others (of an older schema, with options, in a subquery, of the change rows up to now) are
+   * cached no more: to plan them anew could fail, and the write is done.
    *
    * Crossings into Python: 1, if anything is cached.
    */
@@ -57,6 +58,7 @@ public final class CachedFrames {
   private static boolean isOld(LogicalPlan plan, Path root, LogicalRelation table) {
     TableScan scan = PinScans.scan(plan);
     if (scan != null && !scan.isPinned() && scan.root().equals(root)) return table == null || !plan.sameResult(table);
+    if (root.equals(ChangeFeeds.rootOfOpenRange(plan))) return true;
     for (Object child : CollectionConverters.asJava(plan.children())) {
       if (isOld((LogicalPlan) child, root, table)) return true;
     }
