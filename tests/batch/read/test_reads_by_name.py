@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,13 +12,14 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from deltaflow.errors import DeltaError, DeltaTableNotFoundError, VersionNotFoundError
 from deltaflow.log import DeltaLog
-from tests.tables import load
+from tests.tables import commit_file, load
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
 
@@ -63,6 +66,52 @@ def test_time_travel(sql: Sql, t: str, name: str, database: Path) -> None:
         sql(f"SELECT * FROM {name} VERSION AS OF 9")
     with pytest.raises(VersionNotFoundError):
         sql(f"SELECT * FROM {name} TIMESTAMP AS OF '2001-01-01'")
+
+
+@pytest.mark.parametrize("name", ["t", "delta.`{path}`", "DELTA.`{path}`"])
+def test_a_time_that_is_computed(sql: Sql, spark: SparkSession, t: str, name: str, database: Path) -> None:
+    for version, days in enumerate((9, 5, 1)):
+        moment = time.time() - days * 86_400
+        os.utime(commit_file(str(database / "t"), version), (moment, moment))
+    four_days_ago = f"{name} TIMESTAMP AS OF current_timestamp() - INTERVAL 4 DAYS"
+    for moment in (
+        "date_sub(current_date(), 3)",
+        "CAST(date_sub(current_date(), 3) AS TIMESTAMP)",
+        "CAST(CAST(date_sub(current_date(), 3) AS STRING) AS TIMESTAMP)",
+        "TIMESTAMP'2999-01-01' - (TIMESTAMP'2999-01-01' - current_timestamp()) - INTERVAL 3 DAYS",
+    ):
+        assert sql(f"SELECT id FROM {name} TIMESTAMP AS OF {moment}") == [(1,)], moment
+    assert sql(f"SELECT id FROM {four_days_ago}") == [(1,)]
+    assert sql(f"SELECT id FROM {name} x WHERE id NOT IN (SELECT id FROM {four_days_ago})") == [(2,)]
+    assert sql(f"WITH a AS (SELECT * FROM {four_days_ago}), b AS (TABLE a) SELECT id FROM b") == [(1,)]
+    assert sql(f"WITH a AS (WITH c AS (SELECT id FROM {four_days_ago}) TABLE c) TABLE a") == [(1,)]
+    ((plan,),) = sql(f"EXPLAIN SELECT * FROM {four_days_ago}")
+    assert "FileScan parquet" in plan
+    sql(f"CREATE OR REPLACE TEMP VIEW four_days_ago AS SELECT id FROM {four_days_ago}")
+    assert sql("TABLE four_days_ago") == [(1,)]
+    sql(f"CREATE VIEW kept_view AS SELECT id FROM {four_days_ago}")
+    assert sql("TABLE kept_view") == [(1,)]
+    sql(f"CACHE TABLE cached AS SELECT id FROM {four_days_ago}")
+    assert sql("TABLE cached") == [(1,)]
+    sql("DROP VIEW cached")
+    if not pyspark.__version__.startswith("4.0"):
+        assert sql(f"BEGIN IF 1 = 1 THEN SELECT id FROM {four_days_ago}; END IF; END") == [(1,)]
+    sql(f"CREATE TABLE u USING delta AS SELECT * FROM {four_days_ago}")
+    sql(f"INSERT INTO u SELECT id + 1, p FROM {four_days_ago}")
+    sql(f"MERGE INTO u USING (SELECT * FROM {four_days_ago}) s ON u.id = s.id WHEN MATCHED THEN DELETE")
+    assert sql("SELECT id FROM u") == [(2,)]
+    path = name.replace("{path}", str(database / "t"))
+    asked = f"SELECT id FROM {path} TIMESTAMP AS OF date_sub(current_date(), :days)"
+    if not pyspark.__version__.startswith("4.0"):
+        assert spark.sql(asked, {"days": 3}).collect() == [(1,)]
+    assert sql(f'EXECUTE IMMEDIATE "SELECT id FROM {four_days_ago}"') == [(1,)]
+
+
+def test_a_time_that_cannot_be_computed(sql: Sql, t: str) -> None:
+    with pytest.raises(AnalysisException, match=r"UNRESOLVED_ROUTINE.*`nothing`"):
+        sql("SELECT * FROM delta.`{path}` TIMESTAMP AS OF nothing()")
+    with pytest.raises(AnalysisException, match="INVALID_TIME_TRAVEL_TIMESTAMP_EXPR"):
+        sql("SELECT * FROM delta.`{path}` TIMESTAMP AS OF CAST(rand() AS TIMESTAMP)")
 
 
 def test_time_travel_by_an_option(spark: SparkSession, sql: Sql, t: str, database: Path) -> None:

@@ -44,7 +44,9 @@ public final class DeltaParser implements InvocationHandler {
       if (deltas != null) return deltas;
       throw e.getCause();
     }
-    return isStatement ? Statements.withDeltaCommands(session, (LogicalPlan) parsed) : parsed;
+    // The query of a view.
+    boolean isQuery = method.getName().equals("parseQuery");
+    return isStatement || isQuery ? Statements.withDeltaCommands(session, (LogicalPlan) parsed) : parsed;
   }
 
   /** Makes the parsers of new sessions. */

@@ -36,13 +36,14 @@ public final class Statements {
   private Statements() {}
 
   /** The plan, in which a DeltaCommand replaces a statement on a Delta table. Runs nothing. */
-  public static LogicalPlan withDeltaCommands(SparkSession session, LogicalPlan plan) {
-    if (plan instanceof CompoundBody) return (LogicalPlan) script(plan);
-    if (plan instanceof ExplainCommand) {
-      ExplainCommand explain = (ExplainCommand) plan;
+  public static LogicalPlan withDeltaCommands(SparkSession session, LogicalPlan parsed) {
+    if (parsed instanceof CompoundBody) return (LogicalPlan) script(session, parsed);
+    if (parsed instanceof ExplainCommand) {
+      ExplainCommand explain = (ExplainCommand) parsed;
       LogicalPlan explained = withDeltaCommands(session, explain.logicalPlan());
-      return explained == explain.logicalPlan() ? plan : explain.copy(explained, explain.mode());
+      return explained == explain.logicalPlan() ? parsed : explain.copy(explained, explain.mode());
     }
+    LogicalPlan plan = TimeTravel.withKnownTimes(session, parsed);
     LogicalPlan statement = statementOf(plan);
     if (hasOpenName(statement)) return LateStatement.of(plan);
     JsonNode description = description(statement);
@@ -81,20 +82,20 @@ public final class Statements {
    * A script is parsed before its first statement runs, so that its names cannot be resolved yet. A LateStatement
    * decides about each statement that may be ours when it runs. Not all parts of a script are children of a plan.
    */
-  private static Object script(Object part) {
+  private static Object script(SparkSession session, Object part) {
     if (part instanceof Seq) {
       List parts = new ArrayList();
-      for (Object item : CollectionConverters.asJava((Seq) part)) parts.add(script(item));
+      for (Object item : CollectionConverters.asJava((Seq) part)) parts.add(script(session, item));
       return CollectionConverters.asScala(parts).toList();
     }
     if (!(part instanceof CompoundPlanStatement)) return part;
     TreeNode node = (TreeNode) part;
     Object[] fields = new Object[node.productArity()];
-    for (int i = 0; i < fields.length; i++) fields[i] = script(node.productElement(i));
+    for (int i = 0; i < fields.length; i++) fields[i] = script(session, node.productElement(i));
     if (part instanceof SingleStatement) {
-      LogicalPlan statement = ((SingleStatement) part).parsedPlan();
-      if (description(statementOf(statement)) == null && !hasOpenName(statementOf(statement))) return part;
-      fields[0] = LateStatement.of(statement);
+      LogicalPlan statement = TimeTravel.withKnownTimes(session, ((SingleStatement) part).parsedPlan());
+      boolean mayBeOurs = description(statementOf(statement)) != null || hasOpenName(statementOf(statement));
+      fields[0] = mayBeOurs ? LateStatement.of(statement) : statement;
     }
     return node.makeCopy(fields);
   }
