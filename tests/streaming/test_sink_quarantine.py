@@ -148,7 +148,7 @@ POINTS = [
 
 @pytest.mark.parametrize("stateful", [False, True], ids=["rows", "state"])
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: " ".join(point))
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_a_failure_at_every_point(
     streams: Any,
     table: str,

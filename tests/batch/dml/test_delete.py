@@ -453,6 +453,7 @@ _FALSE = "array_contains(transform(split('a, b', ','), x -> trim(x)), 'c')"
     ("condition", "excluded"),
     [(_FALSE, ""), ("1 = 0", "ConstantFolding"), ("false", "PruneFilters"), ("1 = 0", "PruneFilters")],
 )
+@pytest.mark.sampled(4)
 def test_a_condition_without_columns_is_evaluated(spark, table, settings, condition, excluded, partition_by):
     rules = excluded and f"org.apache.spark.sql.catalyst.optimizer.{excluded}"
     rows = spark.range(5).selectExpr("id", "id % 2 AS p")

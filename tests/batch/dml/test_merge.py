@@ -242,6 +242,7 @@ def test_times_without_a_zone_match_where_intervals_are_of_the_old_type(spark, t
 @pytest.mark.parametrize("data_type", ["timestamp_ntz", "timestamp"])
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize("others", [0, 150])
+@pytest.mark.sampled(4)
 def test_the_last_microsecond_of_a_second(spark, tmp_path, data_type, partitioned, others):
     """Files are left out by the values of the source: by a list of them, or by the least and the greatest."""
     path = str(tmp_path / "last")

@@ -69,6 +69,7 @@ def test_time_travel(sql: Sql, t: str, name: str, database: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t", "delta.`{path}`", "DELTA.`{path}`"])
+@pytest.mark.sampled(2)
 def test_a_time_that_is_computed(sql: Sql, spark: SparkSession, t: str, name: str, database: Path) -> None:
     for version, days in enumerate((9, 5, 1)):
         moment = time.time() - days * 86_400

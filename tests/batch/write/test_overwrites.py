@@ -217,6 +217,7 @@ def test_replace_where_of_texts_with_backslashes_and_quotes(spark, table, settin
 
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize("door", ["sql", "writer"])
+@pytest.mark.sampled(2)
 def test_a_condition_keeps_its_instants_and_texts(spark, table, setting, door, partitioned):
     """09:30 and 08:30 UTC are the same local time; ${…} is the value of a variable in SQL."""
     times = [dt.datetime(2020, 11, 1, hour, 30, tzinfo=dt.UTC) for hour in (8, 9, 10)]

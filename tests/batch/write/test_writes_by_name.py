@@ -81,7 +81,7 @@ def test_save_as_table_overwrites_columns_that_need_the_mapping(
 
 @pytest.mark.parametrize("mapping", ["none", "name"])
 @pytest.mark.parametrize("materialized", [False, True])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_a_column_that_is_selected_twice(
     spark: SparkSession, database: Path, mapping: str, materialized: bool
 ) -> None:

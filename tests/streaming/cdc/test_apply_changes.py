@@ -219,7 +219,7 @@ def test_a_truncate_ends_the_rows_that_are_not_newer(spark, table, options):
 
 
 @pytest.mark.parametrize("options", [{}, {"track_history": ["name"]}], ids=["whole", "of a column"])
-@pytest.mark.sampled(2)
+@pytest.mark.long
 def test_rows_that_are_valid_since_ever(spark, table, options):
     """Those of a table that was there before every change may have no beginning."""
     spark.sql(f"CREATE TABLE delta.`{table}` (id INT, name STRING, __START_AT INT, __END_AT INT) USING delta")
@@ -248,7 +248,7 @@ def test_rows_that_are_valid_since_ever(spark, table, options):
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["the wider first", "the wider last"])
 @pytest.mark.parametrize("given", ["", " DEFAULT 9"], ids=["null", "default"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_an_equal_sequence_without_a_column_in_a_history(spark, table, is_first, given):
     """The row is that of the greater change alone, and has what a new row has in the columns it lacks."""
     spark.sql(
@@ -445,6 +445,7 @@ def test_changes_later_than_the_horizon(spark, table, caplog, scd_type):
     assert versions(f"{table}/_changes/late") == versions_before
 
 
+@pytest.mark.long
 def test_changes_that_are_late_only_when_their_batch_runs_again(spark, table, monkeypatch):
     """Others have deleted the row of a change since the first run. The change is kept, and once."""
     now = [time.time_ns() // 1_000_000]
@@ -485,6 +486,7 @@ def test_changes_that_are_late_only_when_their_batch_runs_again(spark, table, mo
     assert late.count() == 5
 
 
+@pytest.mark.long
 def test_a_row_that_was_deleted_since_late_changes_were_found(spark, table, monkeypatch):
     now = [time.time_ns() // 1_000_000]
     of_table = applier(table, horizon_ms=DAY_MS, clock=lambda: now[0])
@@ -742,6 +744,7 @@ def test_keys_of_a_length(spark, table, kind, short):
         ("spark.sql.preserveCharVarcharTypeInfo", "true"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_keys_of_char_in_a_session_that_reads_them_otherwise(
     spark, table, settings, setting, value, scd_type
 ):
@@ -1068,7 +1071,7 @@ def test_arguments(spark, tmp_path, arguments, problem):
         ({"except_columns": "op", "track_history_except_columns": "at"}, ["id", "name", "at"]),
     ],
 )
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
 def test_a_text_is_one_name(spark, table, tmp_path, arguments, columns):
     """It was read letter by letter."""
     folder = tmp_path / "landed"
