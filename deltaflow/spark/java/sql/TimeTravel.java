@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.analysis.RelationTimeTravel;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
@@ -26,7 +27,7 @@ import scala.runtime.AbstractPartialFunction;
 /**
  * The times of TIMESTAMP AS OF behind a table's path. Spark asks our catalog for a path while it knows the time. In the
  * round before, in which it only finds the time's functions, it takes the path for one of files, and refuses it. So
- * those times are analysed when a statement is parsed.
+ * those times are analysed when a statement is parsed. A time that is a subquery is left to Spark, which refuses it.
  */
 final class TimeTravel {
   private TimeTravel() {}
@@ -50,7 +51,8 @@ final class TimeTravel {
     Expression time = (Expression) travel.timestamp().get();
     List name = Statements.nameOf(travel.relation());
     boolean isPath = name.size() == 2 && "delta".equalsIgnoreCase((String) name.get(0));
-    return isPath && !time.resolved() && !LateStatement.hasParameters(travel);
+    boolean isKnownLater = LateStatement.hasParameters(travel) || SubqueryExpression.hasSubquery(time);
+    return isPath && !time.resolved() && !isKnownLater;
   }
 
   private static RelationTimeTravel known(SparkSession session, RelationTimeTravel travel) {
