@@ -176,6 +176,8 @@ def _makers(base: T.DataType, made: Sequence[_Generated]) -> list[Callable[[Colu
 
 
 def _same(values: pa.Array) -> Bounds:
+    if pa.types.is_string(values.type):
+        values = _exact(values)
     numbers = _numbers(values) if pa.types.is_temporal(values.type) else values
     if pa.types.is_integer(numbers.type) and not pa.types.is_temporal(values.type):
         numbers = numbers.cast(pa.int64())
@@ -230,9 +232,15 @@ def _of_trunc_time(base: T.DataType, name: str, length: int) -> Callable[[Column
 
 def _of_prefix(prefixes: pa.Array) -> Bounds:
     """A text that begins with a prefix comes before the text in which its last character is the next one."""
+    prefixes = _exact(prefixes)
     distinct = pc.dictionary_encode(prefixes)
     after = pa.array([_after(text) for text in distinct.dictionary.to_pylist()], pa.string())
     return prefixes, after.take(distinct.indices)
+
+
+def _exact(texts: pa.Array) -> pa.Array:
+    """Null for texts that tell no bound: the log has U+FFFD for what is no UTF-8 in a row's text."""
+    return pc.if_else(pc.match_substring(texts, "\N{REPLACEMENT CHARACTER}"), None, texts)
 
 
 def _after(text: str | None) -> str | None:
