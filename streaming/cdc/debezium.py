@@ -26,7 +26,7 @@ from deltaflow.streaming.cdc.changes import (
     Current,
     check_names,
 )
-from deltaflow.streaming.cdc.connect_types import row_type, unavailable
+from deltaflow.streaming.cdc.connect_types import Wire, row_type, unavailable
 from deltaflow.streaming.cdc.data_columns import have_common_type
 from deltaflow.streaming.cdc.message_shapes import BROKEN, Shape, Shapes
 from deltaflow.streaming.cdc.records import Failure, record_failure
@@ -171,7 +171,7 @@ class Debezium:
             value = F.lit(None).cast(wire.type)
             if _is_in(name, keys):
                 value = before.getField(name)
-                is_moved = is_moved | _differ(value, after.getField(name), wire.type)
+                is_moved = is_moved | _differ(value, after.getField(name), wire, failure)
                 if self.key is not None:
                     value = F.coalesce(value, F.col(_KEY).getField(name))
                 has_key = has_key & value.isNotNull()
@@ -257,9 +257,11 @@ def _is_in(name: str, names: Iterable[str]) -> bool:
     return name.lower() in {other.lower() for other in names}
 
 
-def _differ(a: Column, b: Column, data_type: T.DataType) -> Column:
-    """Whether two values that were read differ; those whose type JSON says can be compared as texts alone."""
-    if isinstance(data_type, T.VariantType):
+def _differ(a: Column, b: Column, wire: Wire, failure: Failure) -> Column:
+    """Whether two values that were read differ as values of the column: 1.0 and 1.00 are one number. Those
+    whose type JSON says can be compared as texts alone."""
+    a, b = wire.value(a, failure), wire.value(b, failure)
+    if wire.meaning is None and isinstance(wire.type, T.VariantType):
         a, b = a.cast("string"), b.cast("string")
     return a != b
 

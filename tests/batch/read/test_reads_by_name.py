@@ -113,6 +113,14 @@ def test_a_time_that_cannot_be_computed(sql: Sql, t: str) -> None:
         sql("SELECT * FROM delta.`{path}` TIMESTAMP AS OF nothing()")
     with pytest.raises(AnalysisException, match="INVALID_TIME_TRAVEL_TIMESTAMP_EXPR"):
         sql("SELECT * FROM delta.`{path}` TIMESTAMP AS OF CAST(rand() AS TIMESTAMP)")
+    for refused in ("max(current_timestamp())", "explode(array(current_timestamp()))", "(SELECT now())"):
+        with pytest.raises(AnalysisException, match="UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"):
+            sql(f"SELECT * FROM delta.`{{path}}` TIMESTAMP AS OF {refused}")
+    if not pyspark.__version__.startswith("4.0"):
+        refused = "SELECT * FROM delta.`{path}` TIMESTAMP AS OF nothing();"
+        assert sql(f"BEGIN IF 1 = 2 THEN {refused} ELSE SELECT 3; END IF; END") == [(3,)]
+        handler = "DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN SELECT 4; END;"
+        assert sql(f"BEGIN {handler} {refused} END") == [(4,)]
 
 
 def test_time_travel_by_an_option(spark: SparkSession, sql: Sql, t: str, database: Path) -> None:

@@ -158,6 +158,28 @@ def test_messages_of_other_tables(spark):
 # ----------------------------------------------------------------------------------------------------- types
 
 
+@pytest.mark.parametrize(
+    ("form", "old", "new"),
+    [
+        ("text", "1.0", "1.00"),
+        ("scale and number", {"scale": 1, "value": "Cg=="}, {"scale": 2, "value": "ZA=="}),
+        ("nanoseconds", 1_000, 1_100),
+    ],
+)
+def test_a_key_that_is_written_otherwise(spark, table, form, old, new):
+    """It has not moved: the change is no delete and a row with the key that it deletes."""
+    if form != "nanoseconds":
+        spark.sql(f"CREATE TABLE delta.`{table}` (id DECIMAL(10, 2), name STRING) USING delta")
+    of_table = applier(table, Debezium(decimals="string") if form == "text" else None)
+    first = event("c", {"id": old, "name": "a"}, lsn=1)
+    second = event("u", {"id": new, "name": "b"}, {"id": old, "name": None}, lsn=2)
+    for number, told in enumerate((first, second)):
+        moment = field("id", "int64", "io.debezium.time.NanoTimestamp")
+        message = with_schema([moment, NAME], told) if form == "nanoseconds" else json.dumps(told)
+        apply(spark, of_table, number, [message])
+    assert tuples(load(spark, table).select("name")) == [("b",)]
+
+
 def test_types_by_the_schema_part(spark, settings):
     """Values at the ends of what each type can hold."""
     debezium, connect = "io.debezium.time", "org.apache.kafka.connect.data"

@@ -234,7 +234,7 @@ def test_the_name_of_the_version(spark):
 
 @pytest.mark.parametrize("scd_type", [1, 2])
 def test_rows_of_one_key_in_the_table_that_becomes_the_target(spark, table, scd_type):
-    """No row is lost, and a snapshot's row replaces all of its key. A row without a key stays."""
+    """Each key of the snapshot is there, and no other value of it. A row without a key stays."""
     rows = [(1, "a"), (1, "a"), (2, "a"), (2, "b"), (3, "a"), (3, "b"), (None, "a"), (5, "b")]
     begun = spark.createDataFrame(rows, "id INT, name STRING")
     if scd_type == 2:

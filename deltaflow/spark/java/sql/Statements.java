@@ -7,6 +7,8 @@ import java.util.Map;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.bridge.Python;
+import io.deltaflow.spark.bridge.Thrown;
+import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
@@ -93,11 +95,21 @@ public final class Statements {
     Object[] fields = new Object[node.productArity()];
     for (int i = 0; i < fields.length; i++) fields[i] = script(session, node.productElement(i));
     if (part instanceof SingleStatement) {
-      LogicalPlan statement = TimeTravel.withKnownTimes(session, ((SingleStatement) part).parsedPlan());
+      LogicalPlan statement = withKnownTimes(session, ((SingleStatement) part).parsedPlan());
       boolean mayBeOurs = description(statementOf(statement)) != null || hasOpenName(statementOf(statement));
       fields[0] = mayBeOurs ? LateStatement.of(statement) : statement;
     }
     return node.makeCopy(fields);
+  }
+
+  /** As it is where a time cannot be analysed: the script may not come to it, may handle the error, or mend it. */
+  private static LogicalPlan withKnownTimes(SparkSession session, LogicalPlan statement) {
+    try {
+      return TimeTravel.withKnownTimes(session, statement);
+    } catch (Exception e) {
+      if (e instanceof AnalysisException) return statement;
+      throw Thrown.asIs(e);
+    }
   }
 
   /** Python's description of such statements; null if Python does not run them. */

@@ -58,8 +58,10 @@ final class TimeTravel {
   private static RelationTimeTravel known(SparkSession session, RelationTimeTravel travel) {
     Alias time = Plans.alias((Expression) travel.timestamp().get(), "time");
     Project project = new Project(Plans.seq(Collections.singletonList(time)), new OneRowRelation());
-    Project analyzed = (Project) Plans.analyzed(session, project);
-    Expression known = ((Alias) analyzed.projectList().head()).child();
+    LogicalPlan analyzed = Plans.analyzed(session, project);
+    // Of an aggregate or a generator, which Spark refuses.
+    if (!(analyzed instanceof Project) || !(((Project) analyzed).projectList().head() instanceof Alias)) return travel;
+    Expression known = ((Alias) ((Project) analyzed).projectList().head()).child();
     return travel.copy(travel.relation(), Option.apply(known), travel.version());
   }
 
