@@ -234,12 +234,16 @@ def _install_error_conversion() -> None:
 
     def convert_exception(java_exception: Any) -> Any:
         # Around what Spark's parser throws without declaring it: DeltaParser's proxy has to.
-        if java_exception.getClass().getName() == "java.lang.reflect.UndeclaredThrowableException":
+        is_wrapped = java_exception.getClass().getName() == "java.lang.reflect.UndeclaredThrowableException"
+        if is_wrapped:
             java_exception = java_exception.getCause()
         ours = _python_exception(java_exception)
         if ours is not None:
             return ours
         converted = convert(java_exception)
+        # PySpark knows no exception for a script that is none, and would show the wrapper.
+        if is_wrapped and isinstance(converted, captured.UnknownException):
+            return captured.ParseException(origin=java_exception)
         # TableScan has two root paths for just this refusal.
         if isinstance(converted, AnalysisException) and (
             converted.getCondition() == "UNSUPPORTED_INSERT.MULTI_PATH" and "/_delta_log" in str(converted)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from deltaflow.errors import DeltaUnsupportedOperationException
@@ -113,6 +113,13 @@ def test_a_script_runs_the_statements_that_it_comes_to(spark: SparkSession, path
     )
     assert properties(path) == {"mine": "in a loop"}
     assert latest_version(path) == 2
+
+
+def test_a_script_with_an_error_of_its_form(spark: SparkSession, setting: Any) -> None:
+    setting("spark.sql.scripting.enabled", "true")
+    with pytest.raises(ParseException, match=r"INVALID_LABEL_USAGE\.DOES_NOT_EXIST") as refused:
+        spark.sql("BEGIN LEAVE nowhere; END")
+    assert refused.value.getCondition() == "INVALID_LABEL_USAGE.DOES_NOT_EXIST"
 
 
 def test_a_handler_of_a_script(spark: SparkSession, path: str, setting: Any) -> None:
