@@ -130,9 +130,8 @@ class Snapshots:
             of_snapshot = F.element_at(ordinals, at + 1)
             return F.struct(F.lit(change).alias(CHANGE), of_snapshot.alias(SEQUENCE))
 
-        is_same = F.col(_LEAST_BEFORE).eqNullSafe(F.col(_ROW)) & F.col(_GREATEST_BEFORE).eqNullSafe(
-            F.col(_ROW)
-        )
+        row = F.col(_ROW)
+        is_same = F.col(_LEAST_BEFORE).eqNullSafe(row) & F.col(_GREATEST_BEFORE).eqNullSafe(row)
         is_upsert = (ordinal > _TARGET) & ~is_same
         is_last = ordinal == F.size(ordinals) - 1
         is_deleted = ~is_last & ~F.col(_IS_IN_NEXT)
@@ -140,9 +139,8 @@ class Snapshots:
             F.array(F.when(is_upsert, told(UPSERT, ordinal)), F.when(is_deleted, told(DELETE, ordinal + 1)))
         )
         checked = F.when(no_key, failure("its key is null"))
-        checked = checked.when(
-            (ordinal > _TARGET) & F.col(_IS_TWICE), failure("its snapshot has another row with the same key")
-        )
+        twice = (ordinal > _TARGET) & F.col(_IS_TWICE)
+        checked = checked.when(twice, failure("its snapshot has another row with the same key"))
         exploded = known.select(*map(column, data), F.explode(checked.otherwise(changes)).alias(_TOLD))
         return exploded.select(*map(column, data), f"`{_TOLD}`.*")
 

@@ -95,7 +95,7 @@ public final class Statements {
     Object[] fields = new Object[node.productArity()];
     for (int i = 0; i < fields.length; i++) fields[i] = script(session, node.productElement(i));
     if (part instanceof SingleStatement) {
-      LogicalPlan statement = withKnownTimes(session, ((SingleStatement) part).parsedPlan());
+      LogicalPlan statement = withTimesIfKnown(session, ((SingleStatement) part).parsedPlan());
       boolean mayBeOurs = description(statementOf(statement)) != null || hasOpenName(statementOf(statement));
       fields[0] = mayBeOurs ? LateStatement.of(statement) : statement;
     }
@@ -103,7 +103,7 @@ public final class Statements {
   }
 
   /** As it is where a time cannot be analysed: the script may not come to it, may handle the error, or mend it. */
-  private static LogicalPlan withKnownTimes(SparkSession session, LogicalPlan statement) {
+  private static LogicalPlan withTimesIfKnown(SparkSession session, LogicalPlan statement) {
     try {
       return TimeTravel.withKnownTimes(session, statement);
     } catch (Exception e) {
