@@ -23,6 +23,7 @@ from deltaflow.batch.options import session_setting
 from deltaflow.batch.read.own_scans import oldest_version, scans_of_table
 from deltaflow.log.protocol.properties import IGNORE_CORRUPT_FILES, IGNORE_MISSING_FILES
 from deltaflow.spark.expressions.analysis import references, since_epoch
+from deltaflow.spark.expressions.epoch import timestamp_ntz
 from deltaflow.spark.expressions.frames import SourceFacts, at_one_time, pinned, release, source_facts
 
 if TYPE_CHECKING:
@@ -180,9 +181,7 @@ class _Key:
         if isinstance(self.data_type, T.DateType):
             return F.date_from_unix_date(F.lit(value))
         if isinstance(self.data_type, T.TimestampNTZType):
-            # PySpark rounds the seconds of a long interval, and may so add one.
-            micros = F.lit(value // timedelta(microseconds=1))
-            return _epoch_without_zone() + micros * F.lit(timedelta(microseconds=1))
+            return timestamp_ntz(F.lit(value // timedelta(microseconds=1)))
         if isinstance(self.data_type, T.DecimalType):
             # Python gets 1E-38 as 1.0E-38, which has more digits than a decimal of Spark.
             return F.lit(str(value)).cast(self.data_type)
@@ -206,7 +205,3 @@ def _plain(key: Column, data_type: T.DataType, spark: SparkSession) -> Column:
     if isinstance(data_type, T.TimestampNTZType):
         return since_epoch(key, spark)
     return F.unix_micros(key) if isinstance(data_type, T.TimestampType) else key
-
-
-def _epoch_without_zone() -> Column:
-    return F.lit("1970-01-01").cast(T.TimestampNTZType())

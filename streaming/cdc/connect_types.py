@@ -13,13 +13,13 @@ import hashlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.errors import DeltaAnalysisException
+from deltaflow.spark.expressions.epoch import timestamp_ntz
 from deltaflow.streaming.cdc.records import Failure
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def wire_of_type(wanted: T.DataType, numbers: Numbers, path: str) -> Wire:
         case T.TimestampNTZType():
             return Wire(
                 T.StringType(),
-                _number_or_text(lambda n: _without_zone(_micros(n, numbers.ticks_per_second)), wanted),
+                _number_or_text(lambda n: timestamp_ntz(_micros(n, numbers.ticks_per_second)), wanted),
             )
         case T.DecimalType() if numbers.decimals_are_bytes:
             return Wire(T.VariantType(), _decimal_of_json(wanted))
@@ -233,13 +233,6 @@ def _micros(ticks: Column, ticks_per_second: int) -> Column:
         return F.try_multiply(ticks, F.lit(1_000_000 // ticks_per_second))
     divisor = F.lit(ticks_per_second // 1_000_000)
     return F.call_function("div", ticks - F.pmod(ticks, divisor), divisor)
-
-
-def _without_zone(micros: Column) -> Column:
-    """The timestamp without a time zone that is so many microseconds after 1970."""
-    # An interval of SQL would be of the old type under spark.sql.legacy.interval.enabled, which multiplies as
-    # a double.
-    return F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'") + micros * F.lit(timedelta(microseconds=1))
 
 
 def _time_of_day(micros: Column) -> Column:
@@ -415,7 +408,7 @@ def _fixed(wire: Wire) -> Callable[[Mapping[str, Any], str], Wire]:
 
 def _timestamp(ticks_per_second: int) -> Wire:
     return Wire(
-        T.LongType(), _checked(lambda ticks: _without_zone(_micros(ticks, ticks_per_second)), "timestamp")
+        T.LongType(), _checked(lambda ticks: timestamp_ntz(_micros(ticks, ticks_per_second)), "timestamp")
     )
 
 

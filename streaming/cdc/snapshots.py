@@ -100,16 +100,13 @@ class Snapshots:
         assert rows is not None
         ordinal = F.lit(_TARGET).alias(_ORDINAL)
         held = [column(known[name.lower()]).alias(name) for name in data if name.lower() in known]
-        has_key = functools.reduce(operator.and_, (column(key).isNotNull() for key in current.keys))
-        return rows.select(*held, ordinal).where(has_key)
+        return rows.select(*held, ordinal).where(_has_key(current))
 
     @staticmethod
     def _differences(rows: DataFrame, data: list[str], current: Current, ordinals: Column) -> DataFrame:
         """The changes: a row differs from that in the snapshot before, or the next snapshot lacks it."""
         failure = record_failure(F.to_json(F.struct(*map(column, data))))
-        ordinal, no_key = F.col(_ORDINAL), F.lit(False)
-        for key in current.keys:
-            no_key = no_key | column(key).isNull()
+        ordinal = F.col(_ORDINAL)
         fields = {field.name: field.dataType for field in rows.schema.fields}
         stored = [name for name in data if current.is_stored(name)]
         comparable = F.struct(*[_comparable(column(name), fields[name]).alias(name) for name in stored])
@@ -138,11 +135,15 @@ class Snapshots:
         changes = F.array_compact(
             F.array(F.when(is_upsert, told(UPSERT, ordinal)), F.when(is_deleted, told(DELETE, ordinal + 1)))
         )
-        checked = F.when(no_key, failure("its key is null"))
+        checked = F.when(~_has_key(current), failure("its key is null"))
         twice = (ordinal > _TARGET) & F.col(_IS_TWICE)
         checked = checked.when(twice, failure("its snapshot has another row with the same key"))
         exploded = known.select(*map(column, data), F.explode(checked.otherwise(changes)).alias(_TOLD))
         return exploded.select(*map(column, data), f"`{_TOLD}`.*")
+
+
+def _has_key(current: Current) -> Column:
+    return functools.reduce(operator.and_, (column(key).isNotNull() for key in current.keys))
 
 
 def _comparable(value: Column, data_type: T.DataType) -> Column:

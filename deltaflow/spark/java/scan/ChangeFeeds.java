@@ -69,13 +69,15 @@ public final class ChangeFeeds extends Rule {
 
   /** Where the table is whose change rows a relation has up to the newest version; null for all others. */
   public static Path rootOfOpenRange(LogicalPlan node) {
-    boolean isComputed = isComputed(node);
-    if (!isComputed && scan(node) == null) return null;
-    ComputedChanges computed = isComputed ? (ComputedChanges) ((LogicalRelation) node).relation() : null;
-    String range = isComputed ? computed.description() : scan(node).description();
-    if (!Python.parse(range).get("end").isNull()) return null;
-    return new Path(isComputed ? computed.root() : scan(node).root());
+    if (isComputed(node)) {
+      ComputedChanges feed = (ComputedChanges) ((LogicalRelation) node).relation();
+      return isOpen(feed.description()) ? new Path(feed.root()) : null;
+    }
+    ChangeFeedScan feed = scan(node);
+    return feed != null && isOpen(feed.description()) ? new Path(feed.root()) : null;
   }
+
+  private static boolean isOpen(String range) { return Python.parse(range).get("end").isNull(); }
 
   public TreeNode apply(TreeNode plan) {
     final Pins pins = Pins.ofThisExecution();
