@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deltaflow.errors import CorruptLogError, StoreError, UnsupportedFeatureError
@@ -358,7 +358,24 @@ def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
     ]
 
 
+def _step(age: int, adds: set[int], removes: set[int], skew: int, *, cleanup: bool) -> dict[str, Any]:
+    return {
+        "age": age,
+        "adds": adds,
+        "removes": removes,
+        "skew": skew,
+        "checkpoint": cleanup,
+        "cleanup": cleanup,
+    }
+
+
+_ADDED = _step(212, {7}, set(), 0, cleanup=False)
+_REMOVED_BY_A_LATE_CLOCK = _step(173, set(), {7}, 100, cleanup=True)
+
+
 @settings(max_examples=40, deadline=None)
+# What the first commit of a log that was cleaned up has removed.
+@example([_ADDED, _REMOVED_BY_A_LATE_CLOCK], 246, [303] * 8)
 @given(histories(), st.integers(0, 420), st.lists(st.integers(0, 500), min_size=8, max_size=8))
 def test_random_histories(history: list[dict[str, Any]], retention: int, ages: list[int]) -> None:
     """No file of a version within the retention may go, and every old one that has no reason to stay may."""
@@ -366,7 +383,7 @@ def test_random_histories(history: list[dict[str, Any]], retention: int, ages: l
         table = Aged(Path(directory) / "table")
         table.create(age=500)
         active: set[int] = set()
-        versions, first, tombstones = [(500, active)], 0, {}
+        versions, first, tombstones, removed_by = [(500, active)], 0, {}, {}
         for step in history:
             removes = step["removes"] & active
             adds = step["adds"] - active
@@ -376,6 +393,7 @@ def test_random_histories(history: list[dict[str, Any]], retention: int, ages: l
             active = (active - removes) | adds
             versions.append((step["age"], active))
             tombstones |= dict.fromkeys(removes, removed_at)
+            removed_by[version] = step["age"], removes
             if step["checkpoint"]:
                 table.log().checkpoint()
                 if step["cleanup"]:
@@ -393,6 +411,9 @@ def test_random_histories(history: list[dict[str, Any]], retention: int, ages: l
             if end < retention:
                 kept |= files
         told = {n for n, removed_at in tombstones.items() if removed_at >= hours_ago(retention)}
+        for version, (age, removes) in removed_by.items():
+            if version >= first and age <= retention:
+                told |= removes
         doomed = {int(path.removesuffix(".parquet")) for path in table.doomed(retention * HOUR_MS)}
         assert not doomed & kept
         assert doomed | kept | told == set(range(8))
