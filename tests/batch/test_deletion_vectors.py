@@ -80,7 +80,7 @@ COUNTS += ("numTargetRowsInserted", "numTargetRowsCopied", "numOutputRows")
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(36)
 def test_statements(spark: SparkSession, tmp_path: Path, name: str) -> None:
     metrics = []
     table, same = pair(spark, tmp_path)

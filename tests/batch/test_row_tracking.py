@@ -80,7 +80,7 @@ def test_row_ids_of_another_writers_tables(spark: SparkSession, entry: dict[str,
 
 @goldens.needed
 @pytest.mark.parametrize("entry", golden_row_ids())
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_another_writers_table_goes_on(spark: SparkSession, tmp_path: Path, entry: dict[str, Any]) -> None:
     """Rows of another writer keep their ids when they are changed and copied; new ones are above its mark."""
     path = str(tmp_path / "table")

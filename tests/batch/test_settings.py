@@ -59,6 +59,7 @@ def test_a_setting(spark, table, setting, settings):
     assert rows_by_deltalake(table) == expected
 
 
+@pytest.mark.long
 def test_names_in_backticks_are_no_patterns(spark, table, setting):
     setting("spark.sql.parser.quotedRegexColumnNames", "true")
     spark.sql(f"CREATE TABLE delta.`{table}` (`a-b` INT, `a.c` VARCHAR(5), abc STRING) USING delta")

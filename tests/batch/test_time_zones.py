@@ -31,7 +31,7 @@ REPLACED = [2, 3, 4, 5, 6, 9]
 REMOVED = [2, 3, 4, 5, 6]
 
 
-@pytest.fixture(params=["America/Los_Angeles", "Asia/Kolkata"])
+@pytest.fixture(params=["America/Los_Angeles", pytest.param("Asia/Kolkata", marks=pytest.mark.long)])
 def zone(setting: Callable[[str, str], None], request: pytest.FixtureRequest) -> str:
     setting("spark.sql.session.timeZone", request.param)
     return request.param

@@ -172,13 +172,12 @@ class Tables(Client):
             )
             rows.write.format("delta").save(self.path(f"literals_{escaped}"))
             table = DeltaTable.forPath(spark, self.path(f"literals_{escaped}"))
-            for condition in (
-                F.col("s") == "it's",
-                F.col("s").isin("a\\b"),
-                F.col("m")["c"] == -F.col("n"),
-                F.col("s").isin([]) | (-F.lit(-1) == F.col("n")),
-            ):
-                table.delete(condition)
+            table.delete(
+                (F.col("s") == "it's")
+                | F.col("s").isin("a\\b")
+                | (F.col("m")["c"] == -F.col("n"))
+                | (F.col("s").isin([]) | (-F.lit(-1) == F.col("n")))
+            )
             left.append(sorted(row.s for row in table.toDF().collect()))
             table.delete(F.col("m")["a\\\\b"] == 1)
             left.append([row.s for row in table.toDF().collect()])

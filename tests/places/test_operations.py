@@ -83,7 +83,7 @@ def test_a_lost_file_is_removed_from_the_log(place: Place, spark: SparkSession) 
     assert table.toDF().count() == 2
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_restore_looks_for_files(
     rewritten: DeltaTable, place: Place, spark: SparkSession, no_retention: None
 ) -> None:
@@ -111,6 +111,7 @@ def test_a_clone_reads_the_files_of_its_source(
 
 
 @pytest.mark.parametrize(("of", "to"), [("webhdfs", "local"), ("local", "objects"), ("objects", "webhdfs")])
+@pytest.mark.sampled(4)
 def test_a_clone_in_another_file_system(
     request: pytest.FixtureRequest, spark: SparkSession, of: str, to: str, no_retention: None
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_clone_in_another_file_system(
     assert ids(deep.toDF()) == [1, 2, 3]
 
 
+@pytest.mark.sampled(4)
 def test_convert(spark: SparkSession, place: Place) -> None:
     path = place.path("plain")
     spark.range(6).selectExpr("id", "id % 2 AS part").coalesce(1).write.partitionBy("part").parquet(path)

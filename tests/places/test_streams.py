@@ -27,7 +27,7 @@ def run(frame: DataFrame, target: str, checkpoint: str, **options: Any) -> None:
     query.awaitTermination()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_from_table_to_table(spark: SparkSession, place: Place) -> None:
     source, target, checkpoint = (place.path(name) for name in ("source", "target", "checkpoint"))
     write(spark.range(5), source)
@@ -53,7 +53,7 @@ def test_a_checkpoint_in_another_file_system(spark: SparkSession, place: Place, 
     assert ids(load(spark, place.path("target"))) == [*range(5)]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_changes_and_deletes_of_the_source(spark: SparkSession, place: Place) -> None:
     source, target = place.path("source"), place.path("target")
     write(spark.range(4).selectExpr("id", "id % 2 AS part"), source, partition_by=["part"])
@@ -80,6 +80,7 @@ def test_for_each_batch(spark: SparkSession, place: Place) -> None:
     assert ids(load(spark, place.path("target"))) == [*range(4)]
 
 
+@pytest.mark.sampled(4)
 def test_quarantine(spark: SparkSession, place: Place) -> None:
     source, target, quarantine = (place.path(name) for name in ("source", "target", "bad"))
     write(spark.range(6), source)

@@ -48,6 +48,7 @@ def test_a_stream_with_small_files(
     assert sorted(number for batch in seen.values() for number in batch) == list(range(50))
 
 
+@pytest.mark.long
 def test_a_stateful_stream(streams: Any, table: str, sink: str, checkpoint: str) -> None:
     """Watermark and state are those of the stream: late rows are dropped as without the rewrites."""
     for minute in (0, 30, 60, 1):

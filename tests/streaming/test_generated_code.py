@@ -24,6 +24,7 @@ def compiled(spark: SparkSession) -> int:
 
 
 @pytest.mark.parametrize("generated", ["(id + 1)", "IDENTITY"])
+@pytest.mark.sampled(2)
 def test_later_batches_compile_nothing(
     spark: SparkSession, streams: Streams, tmp_path: Path, generated: str
 ) -> None:

@@ -301,7 +301,7 @@ def test_killed_and_started_again(killed: Killed, streams: Any, held: Held) -> N
 
 
 @pytest.mark.parametrize(("source", "query"), QUERIES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_the_last_file_of_commits_lost(streams: Any, tmp_path: Path, source: str, query: str) -> None:
     """The batch is planned again, and is in the table already; the next one goes on from it."""
     sink, checkpoint = tmp_path / "sink", tmp_path / "checkpoint"
@@ -322,7 +322,7 @@ def test_the_last_file_of_commits_lost(streams: Any, tmp_path: Path, source: str
 
 
 @pytest.mark.parametrize("name", [name for name, *_ in QUARANTINED])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_killed_between_the_commits_of_a_quarantine(killed: Killed, streams: Any, name: str) -> None:
     """Table and quarantine together hold every row once, each in the right one."""
     folder = killed.folder / name

@@ -63,6 +63,7 @@ def test_queries(spark: SparkSession, restored: tuple[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", [{}, FEED], ids=["files", "changes"])
 @pytest.mark.parametrize("is_planned", [False, True], ids=["new batch", "planned batch"])
+@pytest.mark.sampled(2)
 def test_a_stream_that_was_put_back_as_well(
     spark: SparkSession, restored: tuple[str, Any], tmp_path: Path, options: dict[str, str], is_planned: bool
 ) -> None:

@@ -536,6 +536,7 @@ def test_other_partition_columns_stop_a_stream(streams: Any, table: str, checkpo
 
 
 @pytest.mark.parametrize("missing", [range(4), [3]], ids=["at the head", "in the middle"])
+@pytest.mark.sampled(2)
 def test_commits_that_a_stream_has_still_to_read_are_gone(
     streams: Any, table: str, checkpoint: str, tmp_path: Path, missing: list[int]
 ) -> None:

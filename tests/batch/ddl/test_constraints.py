@@ -269,7 +269,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_every_write_keeps_to_it(spark, numbers, write):
     DeltaTable.forPath(spark, numbers).addConstraint("positive", "id > 0")
     with pytest.raises(Exception, match=r"DELTA_VIOLATE_CONSTRAINT_WITH_VALUES.*positive \(id > 0\)"):

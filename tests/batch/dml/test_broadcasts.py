@@ -29,7 +29,7 @@ def is_hinted(source: DataFrame, used: list[str]) -> bool:
 
 @pytest.mark.parametrize("rows", [50, 5_000])
 @pytest.mark.parametrize("kind", ["filtered", "materialized"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_long_texts_are_not_broadcast(
     spark: SparkSession, table: str, settings: Callable[..., Any], rows: int, kind: str
 ) -> None:

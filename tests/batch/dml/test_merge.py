@@ -137,6 +137,7 @@ def test_insert_only_appends_what_matches_nothing(spark, table):
     assert len(tuples(load(spark, table))) == 7
 
 
+@pytest.mark.long
 def test_insert_only_into_an_append_only_table(spark, table):
     write_files(spark, table, [(1, "a")])
     spark.sql(f"alter table delta.`{table}` set tblproperties ('delta.appendOnly' = 'true')")
@@ -242,7 +243,7 @@ def test_times_without_a_zone_match_where_intervals_are_of_the_old_type(spark, t
 @pytest.mark.parametrize("data_type", ["timestamp_ntz", "timestamp"])
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize("others", [0, 150])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_the_last_microsecond_of_a_second(spark, tmp_path, data_type, partitioned, others):
     """Files are left out by the values of the source: by a list of them, or by the least and the greatest."""
     path = str(tmp_path / "last")
@@ -621,6 +622,7 @@ def test_a_merge_with_a_version_of_an_application_is_made_once(spark, table, set
     assert tuples(load(spark, table)) == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.long
 def test_upserts_in_foreach_batch(spark, table, tmp_path):
     write_files(spark, table, [(1, "a")])
     inbox = tmp_path / "inbox"

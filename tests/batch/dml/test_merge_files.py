@@ -37,6 +37,7 @@ def test_one_file_for_each_partition(
     assert load(spark, table).count() == 130
 
 
+@pytest.mark.long
 def test_rows_beyond_a_size_are_cut_up(spark: SparkSession, table: str) -> None:
     spark.sql(
         f"CREATE TABLE delta.`{table}` (id LONG, p LONG) USING delta PARTITIONED BY (p) "

@@ -25,6 +25,7 @@ def doubled(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.sampled(2)
 def test_conditions_and_values(spark: SparkSession, tmp_path: Path, vectors: str) -> None:
     path = str(tmp_path / "table")
     rows = spark.range(8).selectExpr("id", "id AS v").write.format("delta")

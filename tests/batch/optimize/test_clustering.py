@@ -233,6 +233,7 @@ TYPES = {
 }
 
 
+@pytest.mark.long
 def test_every_type_in_one_table(spark: SparkSession, tmp_path: Path, settings: Any) -> None:
     """Rows, nulls, special values and row ids stay, of a table with deletion vectors and mapped columns."""
     table = str(tmp_path / "table")

@@ -338,7 +338,7 @@ def once(point: str, act: Any) -> Any:
 
 
 @pytest.mark.parametrize("by", ["path", "text", "name"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_by_sql(spark: SparkSession, table: str, database: Path, by: str) -> None:
     files_of_partitions(spark, table, 2)
     name = {"path": f"delta.`{table}`", "text": f"'{table}'", "name": "optimized_by_name"}[by]

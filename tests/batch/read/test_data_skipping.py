@@ -18,7 +18,7 @@ from tests.tables import actions, commit_file, ids, load, write_commit
 
 pytestmark = pytest.mark.spark
 
-PREDICATES = 80
+PREDICATES = 50
 
 
 def ids_and_files(frame):

@@ -69,6 +69,7 @@ def test_answered_without_a_scan(spark, table_of_numbers, query):
     assert rows == run(spark, query.replace("{}", "plain_numbers"))[0]
 
 
+@pytest.mark.long
 def test_the_least_of_partitions_with_a_collation(spark, table):
     """Another order than that of the partitions' bytes."""
     rows = spark.createDataFrame([(1, "a"), (2, "B")], "id long, p string")

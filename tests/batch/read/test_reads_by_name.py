@@ -70,7 +70,7 @@ def test_time_travel(sql: Sql, t: str, name: str, database: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t", "delta.`{path}`", "DELTA.`{path}`"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_time_that_is_computed(
     sql: Sql, spark: SparkSession, t: str, name: str, database: Path, settings: Settings
 ) -> None:

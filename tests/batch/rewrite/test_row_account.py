@@ -156,7 +156,7 @@ def make_faulty(path: str, fault: str) -> str:
 @pytest.mark.usefixtures("passing_over", "no_open_handles")
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 def test_no_row_is_lost(spark: SparkSession, path: str, operation: str, fault: str) -> None:
     name = make_faulty(path, fault)
     before = data_files(path)
@@ -168,6 +168,7 @@ def test_no_row_is_lost(spark: SparkSession, path: str, operation: str, fault: s
 
 @pytest.mark.usefixtures("passing_over", "no_open_handles")
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.sampled(2)
 def test_no_row_is_lost_by_auto_compaction(
     spark: SparkSession, path: str, fault: str, setting: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -254,7 +254,7 @@ def test_a_constraint_compares_as_readers_do(spark: SparkSession, mixed: str) ->
 
 @pytest.mark.parametrize("statement", [False, True], ids=["option", "statement"])
 @pytest.mark.parametrize("where", ["upper(p) = 'X  '", "c LIKE 'ab   '", "length(c) = 5 AND p = 'x'"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_functions_in_replace_where_see_the_blanks_that_readers_see(
     spark: SparkSession, mixed: str, where: str, statement: bool
 ) -> None:
@@ -295,6 +295,7 @@ def test_generated_columns_and_constraints_see_the_blanks_that_readers_see(
     assert tuples(spark.table("made")) == expected
 
 
+@pytest.mark.long
 def test_a_table_compares_char_as_readers_do_where_the_session_takes_it_for_a_string(
     spark: SparkSession, database: Path, setting: Callable[[str, str], None]
 ) -> None:

@@ -108,6 +108,7 @@ def test_rows_are_added(spark: SparkSession, path: str, tmp_path: Path, door: st
 
 
 @pytest.mark.parametrize("door", REPLACING)
+@pytest.mark.sampled(2)
 def test_rows_are_replaced(spark: SparkSession, path: str, tmp_path: Path, door: str) -> None:
     REPLACING[door](spark, path, given(spark, 3, 5), tmp_path)
     assert right(spark, path) == [3, 5]

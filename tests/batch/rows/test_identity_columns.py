@@ -101,7 +101,7 @@ DOORS: dict[str, Write] = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_every_door(spark: SparkSession, path: str, tmp_path: Path, door: str) -> None:
     """The mark is that of the last number, in the same commit; rows that were there keep their numbers."""
     if door == "REPLACE WHERE" and spark.version < "4.2":

@@ -97,7 +97,7 @@ def frame(spark: SparkSession) -> DataFrame:
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("loser", LOSERS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_rows_that_were_not_checked_by_the_rules_of_the_table_are_not_committed(
     spark: SparkSession, frame: DataFrame, database: Path, at: Any, loser: str, rules: str
 ) -> None:
@@ -125,6 +125,7 @@ OVERWRITES: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("options", OVERWRITES.values(), ids=list(OVERWRITES))
+@pytest.mark.sampled(2)
 def test_of_two_overwrites_that_find_no_table_one_wins(
     spark: SparkSession, tmp_path: Path, at: Any, options: dict[str, str]
 ) -> None:

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from tests.log.files.footer_statistics import HIGHEST, assert_statistics_hold, statistics, statistics_text
-
-SPARK_SCRIPT = """
-import json, sys
-from deltaflow.spark.java_home import ensure_java
-from pyspark.sql import SparkSession
-ensure_java()
-spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    .config("spark.sql.session.timeZone", "UTC")
-    .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS").getOrCreate())
-directory, queries = sys.argv[1], json.loads(sys.argv[2])
-for name, query in queries.items():
-    rows = spark.sql(query).coalesce(1)
-    options = {"parquet.statistics.truncate.length": "256"} if name == "truncated" else {}
-    rows.write.options(**options).parquet(f"{directory}/{name}")
-    with open(f"{directory}/{name}.schema", "w") as file:
-        file.write(rows.schema.json())
-"""
 
 LONG_STRINGS = "select repeat('\U0001f600', 5000) a, repeat('b', 5000) b, cast(null as string) c union all "
 SPARK_QUERIES = {
@@ -55,16 +36,20 @@ SPARK_QUERIES = {
 
 
 @pytest.fixture(scope="module")
-def spark_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, StructType]]:
+def spark_files(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, StructType]]:
     """name of the query -> the file that Spark wrote for it, and its schema."""
     directory = tmp_path_factory.mktemp("spark")
-    command = [sys.executable, "-c", SPARK_SCRIPT, str(directory), json.dumps(SPARK_QUERIES)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
+    session = spark.newSession()
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     files = {}
-    for name in SPARK_QUERIES:
+    for name, query in SPARK_QUERIES.items():
+        rows = session.sql(query).coalesce(1)
+        options = {"parquet.statistics.truncate.length": "256"} if name == "truncated" else {}
+        rows.write.options(**options).parquet(str(directory / name))
         [file] = (directory / name).glob("*.parquet")
-        files[name] = file, StructType.fromJson(json.loads((directory / f"{name}.schema").read_text()))
+        files[name] = file, rows.schema
     return files
 
 

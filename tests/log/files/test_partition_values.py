@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     BooleanType,
     ByteType,
@@ -166,40 +164,27 @@ def test_a_type_that_cannot_partition() -> None:
         typed_values(pa.array(["x"]), NullType())
 
 
-# Folders of Spark's own writer, made in a process of its own so that no session is shared.
-
-SPARK_SCRIPT = """
-import glob, json, sys
-from deltaflow.spark.java_home import ensure_java
-from pyspark.sql import SparkSession
-ensure_java()
-spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    .config("spark.sql.session.timeZone", "UTC").getOrCreate())
-directory, query = sys.argv[1:3]
-rows = spark.sql(query).coalesce(1)
-rows.write.partitionBy(*rows.columns[1:]).parquet(directory)
-path = spark._jvm.org.apache.hadoop.fs.Path
-root = path("file:" + directory).toUri().getRawPath() + "/"
-files = glob.glob(directory + "/**/*.parquet", recursive=True)
-for file in files:
-    print(json.dumps(path("file:" + file).toUri().getRawPath()[len(root):]))
-"""
 ODD_TEXT = "".join(sorted(ESCAPED_BY_SPARK)) + " +&;,~é\U0001f600%41"
 
 
 @pytest.mark.spark
-def test_folders_of_spark(tmp_path: Path) -> None:
+def test_folders_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    directory = tmp_path / "a table"
     literal = "unhex('" + ODD_TEXT.encode().hex() + "')"
     query = f"""
         select 1 id, string({literal}) `s =%é`, timestamp'2020-01-01 12:30:00.5' t,
             date'2020-01-31' d, true b, cast(1.5 as decimal(9,2)) n, 1.0E10D f, 127Y y
         union all select 2, '', timestamp'0001-01-01 00:00:00', null, null, null, double('NaN'), null"""
-    command = [sys.executable, "-c", SPARK_SCRIPT, str(tmp_path / "a table"), query]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
+    rows = spark.sql(query).coalesce(1)
+    rows.write.partitionBy(*rows.columns[1:]).parquet(str(directory))
+    assert spark._jvm is not None
+    path = spark._jvm.org.apache.hadoop.fs.Path
+    places = directory, *directory.rglob("*.parquet")
+    uris = [path(f"file:{place}").toUri().getRawPath() for place in places]
+    paths = [uri.removeprefix(f"{uris[0]}/") for uri in uris[1:]]
     schema = StructType().add("s =%é", StringType()).add("t", TimestampType()).add("d", DateType())
     schema.add("b", BooleanType()).add("n", DecimalType(9, 2)).add("f", DoubleType()).add("y", ByteType())
-    found = [partition_values_of(json.loads(line), schema) for line in run.stdout.splitlines()]
+    found = [partition_values_of(path, schema) for path in paths]
     assert all(list(values) == schema.names for values in found)
     assert sorted((tuple(values.values()) for values in found), key=str) == [
         (ODD_TEXT, "2020-01-01T12:30:00.500000Z", "2020-01-31", "true", "1.50", "1.0E10", "127"),

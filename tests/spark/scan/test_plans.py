@@ -112,6 +112,7 @@ def test_filters_are_pruned_each_for_itself(adaptive: SparkSession, facts: str) 
     assert sorted(row.n for row in both.collect()) == [20, 40]
 
 
+@pytest.mark.long
 def test_a_plan_outlives_the_memory_of_listings(adaptive: SparkSession, facts: str, tmp_path: Path) -> None:
     """Python forgets old listings and works them out again."""
     table = load(adaptive, facts).where("p = 1")

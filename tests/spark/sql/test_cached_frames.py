@@ -55,7 +55,7 @@ def is_cached(frame: DataFrame) -> bool:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("widened", [False, True], ids=["", "after a column was added"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_after_a_write(spark: SparkSession, table: str, door: str, widened: bool) -> None:
     spark.range(3).write.format("delta").save(table)
     cached = {name: frame(spark, table).cache() for name, frame in FRAMES.items()}
@@ -103,7 +103,7 @@ FEEDS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
 
 
 @pytest.mark.parametrize("door", ["save", "INSERT", "writeTo", "MERGE"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_change_rows_up_to_now(spark: SparkSession, table: str, door: str) -> None:
     spark.range(3).write.format("delta").option("delta.enableChangeDataFeed", "true").save(table)
     cached = {name: feed(spark, table).cache() for name, feed in FEEDS.items()}

@@ -29,6 +29,7 @@ def table(spark: SparkSession, tmp_path: Path, format_name: str, folder: str) ->
 
 @FORMS
 @pytest.mark.parametrize("is_own", [True, False], ids=["this session", "another one"])
+@pytest.mark.sampled(3)
 def test_columns_that_came_since(spark: SparkSession, table: tuple[str, str], is_own: bool) -> None:
     path, name = table
     writer = spark if is_own else spark.newSession()

@@ -265,6 +265,7 @@ def test_an_equal_sequence_without_a_column_in_a_history(spark, table, is_first,
     assert tuples(found) == [(1, "z", new, 2, None), (2, "w", new, 5, None), (2, "z", 7, 2, 5)]
 
 
+@pytest.mark.long
 def test_a_history_of_a_column_is_begun_once(spark, table, settings, monkeypatch):
     """The transactions in its log have expired since, and the process is another one."""
     history = f"{table}/_changes/history"
@@ -282,6 +283,7 @@ def test_a_history_of_a_column_is_begun_once(spark, table, settings, monkeypatch
         assert tuples(load(spark, path).select("id", "name", "n", "__START_AT", "__END_AT")) == whole
 
 
+@pytest.mark.long
 def test_a_column_that_came_while_a_batch_was_on_its_way(spark, table, monkeypatch):
     """The batch deletes the row and makes it again: nothing of the old one stays in the new column."""
     of_table = applier(table)
@@ -332,6 +334,7 @@ def test_a_row_that_was_deleted_meanwhile_does_not_come_back(spark, table, monke
     assert intervals(spark, table) == [(1, "new", 5, None), (2, "b", 1, None)]
 
 
+@pytest.mark.long
 def test_a_truncate_ends_the_rows_of_a_history(spark, table):
     of_table = applier(table, scd_type=2)
     of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 1)), Write("q", 0))
@@ -880,6 +883,7 @@ def test_an_equal_sequence_with_a_new_column(spark, table):
 
 
 @pytest.mark.parametrize("scd_type", ONE_OF_TWO)
+@pytest.mark.long
 def test_an_equal_sequence_after_the_source_has_changed_the_order_of_its_columns(spark, table, scd_type):
     """The order of the table decides which upsert is greater, so it does not matter which came first."""
     of_table = applier(table, scd_type=scd_type)

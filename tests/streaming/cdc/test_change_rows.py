@@ -59,6 +59,7 @@ def test_a_replica(streams: Any, tmp_path: Path) -> None:
     assert sorted(tuple(row) for row in history.collect()) == [(1, 0, 1), (11, 1, 2), (12, 2, 7)]
 
 
+@pytest.mark.long
 def test_a_history_of_some_columns(streams: Any, tmp_path: Path) -> None:
     """Without the rows from before updates, an update of another column begins no row."""
     source, target, spark = str(tmp_path / "source"), str(tmp_path / "target"), streams.spark

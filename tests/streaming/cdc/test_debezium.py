@@ -166,6 +166,7 @@ def test_messages_of_other_tables(spark):
         ("nanoseconds", 1_000, 1_100),
     ],
 )
+@pytest.mark.sampled(3)
 def test_a_key_that_is_written_otherwise(spark, table, form, old, new):
     """It has not moved: the change is no delete and a row with the key that it deletes."""
     if form != "nanoseconds":
@@ -500,7 +501,7 @@ def test_a_batch_that_tells_nothing(spark, table):
         (event("c", {"id": "one", "name": "a"}), "no JSON of a change event"),
     ],
 )
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_records_that_are_no_changes(spark, record, reason):
     """They are errors that show the record, also beside good ones."""
     good = with_schema([ID, NAME], event("c", {"id": 1, "name": "a"}))
@@ -559,6 +560,7 @@ def test_a_message_that_cannot_be_read_is_of_no_other_shape(spark, settings):
         read(spark, [*others, wrong]).collect()
 
 
+@pytest.mark.long
 def test_a_column_whose_type_is_altered(spark):
     """In one batch, too, no value is read as one of another type."""
 

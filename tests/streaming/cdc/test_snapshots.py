@@ -141,6 +141,7 @@ def test_columns_that_are_not_stored(spark, table):
 
 
 @pytest.mark.parametrize("fills_char", ["true", "false"])
+@pytest.mark.sampled(2)
 def test_a_table_that_was_there_before(spark, table, setting, fills_char):
     setting("spark.sql.readSideCharPadding", fills_char)
     rows = "(1, 'a', 'k'), (2, 'b', 'k'), (3, 'c', 'k')"
@@ -194,6 +195,7 @@ def test_a_batch_that_did_not_end_is_run_again(spark, table, monkeypatch):
     assert tuples(load(spark, table).select("id", "name")) == [(1, "c")]
 
 
+@pytest.mark.long
 def test_a_row_that_was_deleted_since_the_snapshot_was_compared(spark, table, monkeypatch):
     """The snapshot has it, so it is missing: the batch is run again, and finds that."""
     engine = applier(table)
@@ -233,6 +235,7 @@ def test_the_name_of_the_version(spark):
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.sampled(2)
 def test_rows_of_one_key_in_the_table_that_becomes_the_target(spark, table, scd_type):
     """Each key of the snapshot is there, and no other value of it. A row without a key stays."""
     rows = [(1, "a"), (1, "a"), (2, "a"), (2, "b"), (3, "a"), (3, "b"), (None, "a"), (5, "b")]
