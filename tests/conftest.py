@@ -81,6 +81,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory, object_store_jar: Path) -> I
             "spark.driver.memory": "2g",
             "spark.driver.extraJavaOptions": "-Xms2g",
             "spark.sql.ui.retainedExecutions": "50",
+            # What the page of a query would show is composed for each, page or not.
+            "spark.sql.ui.explainMode": "simple",
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.session.timeZone": "UTC",

@@ -19,7 +19,7 @@ from tests.tables import load
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 _PATIENCE_S = 240
-_ROUNDS = 8
+_ROUNDS = 5
 
 
 class Counts(NamedTuple):
