@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from deltaflow.log.protocol.data_types import types_within
+from deltaflow.spark.expressions.orderable import is_collated, orderable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_BINARY: Final = T.StringType().collation
 _NOT_COMPARED: Final = {"variant", "interval", "geometry", "geography"}
 """The names of types of which Spark compares no values."""
 
@@ -49,8 +49,8 @@ def comparable(value: Column, data_type: T.DataType) -> Column:
     match data_type:
         case T.FloatType() | T.DoubleType():
             return value.cast("string")
-        case T.StringType() if _is_collated(data_type):
-            return F.collate(value, _BINARY)
+        case T.StringType():
+            return orderable(value, data_type)
         case T.MapType():
             entry = T.StructType().add("key", data_type.keyType).add("value", data_type.valueType)
             return comparable(F.map_entries(value), T.ArrayType(entry))
@@ -64,13 +64,9 @@ def comparable(value: Column, data_type: T.DataType) -> Column:
 
 def _needs_form(data_type: T.DataType) -> bool:
     return any(
-        isinstance(found, T.MapType | T.FloatType | T.DoubleType) or _is_collated(found)
+        isinstance(found, T.MapType | T.FloatType | T.DoubleType) or is_collated(found)
         for _, found in types_within(data_type)
     )
-
-
-def _is_collated(data_type: T.DataType) -> bool:
-    return isinstance(data_type, T.StringType) and data_type.collation != _BINARY
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:

@@ -22,12 +22,12 @@ from deltaflow.errors import (
 )
 from deltaflow.log.files.change_files import CHANGE_COLUMNS, CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from deltaflow.log.protocol.column_names import column_paths
-from deltaflow.log.protocol.data_types import EXACT_JSON, has_order
+from deltaflow.log.protocol.data_types import has_order
+from deltaflow.spark.expressions.orderable import orderable_sql
 
 OPTION = "computeUpdates"
 NET_OPTION = "netChanges"
 
-_JSON_OPTIONS = ", ".join(f"'{name}', '{value}'" for name, value in EXACT_JSON.items())
 _DIFFER = "(before IS NULL) <> (after IS NULL) OR NOT ({before} <=> {after})"
 
 
@@ -169,15 +169,8 @@ def steps(keys: Sequence[str], *, net: bool, schema: T.StructType, table: str) -
 
 
 def _comparable(row: str, schema: T.StructType) -> str:
-    """The row as one value that Spark can compare: maps as their entries in order, variants as JSON."""
-    values = []
-    for field in schema.fields:
-        value = f"{row}.{quoted(field.name)}"
-        if isinstance(field.dataType, T.MapType) and has_order(field.dataType.valueType):
-            value = f"array_sort(map_entries({value}))"
-        elif not has_order(field.dataType):
-            value = f"to_json(struct({value}), map({_JSON_OPTIONS}))"
-        values.append(value)
+    """The row as one value that Spark can compare."""
+    values = [orderable_sql(f"{row}.{quoted(field.name)}", field.dataType) for field in schema.fields]
     return f"struct({', '.join(values)})"
 
 

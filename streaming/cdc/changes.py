@@ -21,8 +21,9 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaIllegalArgumentException
-from deltaflow.log.protocol.data_types import EXACT_JSON, fields_at, has_order
+from deltaflow.log.protocol.data_types import fields_at
 from deltaflow.log.protocol.schema import char_length, varchar_length
+from deltaflow.spark.expressions.orderable import orderable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -213,19 +214,8 @@ def comparable(fields: Sequence[T.StructField]) -> Column:
     # A struct without fields has no order.
     return F.struct(
         F.lit(True).alias("_"),
-        *[as_comparable(column(field.name), field).alias(f"_{i}") for i, field in enumerate(fields)],
+        *[orderable(column(field.name), field.dataType).alias(f"_{i}") for i, field in enumerate(fields)],
     )
-
-
-def as_comparable(value: Column, field: T.StructField) -> Column:
-    """A column's value as one that has an order; maps, which have none, as JSON."""
-    return value if has_order(field.dataType) else as_json(value)
-
-
-def as_json(value: Column) -> Column:
-    """A value without an order as a text that can be compared; null stays null, which is less than every
-    value. By default the text of a timestamp has its milliseconds alone."""
-    return F.when(value.isNotNull(), F.to_json(F.struct(value), EXACT_JSON))
 
 
 def as_literal(encoded: object, data_type: T.DataType) -> Column:

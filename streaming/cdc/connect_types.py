@@ -168,9 +168,14 @@ def wire_of_type(wanted: T.DataType, numbers: Numbers, path: str) -> Wire:
         case T.DecimalType() if numbers.decimals_are_bytes:
             return Wire(T.VariantType(), _decimal_of_json(wanted))
         case T.DecimalType():
-            return Wire(T.StringType(), _cast(wanted))
+            # As a text, Spark's JSON reader takes the number for that of the nearest double.
+            of_text = _cast(wanted)
+            return Wire(T.VariantType(), lambda read, failure: of_text(read.cast("string"), failure))
         case T.BinaryType():
             return _BYTES
+        case T.ByteType():
+            # As bytes it takes numbers up to 255.
+            return Wire(T.ShortType(), _cast(wanted))
         case _ if any(isinstance(wanted, type(plain)) for plain in _PLAIN.values()):
             return Wire(wanted)
         case _:

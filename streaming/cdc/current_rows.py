@@ -24,6 +24,7 @@ from deltaflow.batch.dml.merge_builder import MergeBuilder
 from deltaflow.batch.rows.column_expressions import default_sql, default_value
 from deltaflow.batch.sql_names import quoted
 from deltaflow.log.protocol.data_types import has_order
+from deltaflow.spark.expressions.orderable import orderable
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     COLUMN_SEQUENCES,
@@ -35,7 +36,6 @@ from deltaflow.streaming.cdc.changes import (
     TRUNCATED,
     UPSERT,
     ChangeColumns,
-    as_comparable,
     column,
     is_set,
     summary_columns,
@@ -112,7 +112,7 @@ class _Target:
         if default_sql(field) is None:
             return old.isNotNull()
         default = default_value(field, self.path)
-        return ~as_comparable(old, value).eqNullSafe(as_comparable(default, value))
+        return ~orderable(old, value.dataType).eqNullSafe(orderable(default, value.dataType))
 
     def or_default(self, name: str, value: Column) -> Column:
         """A CASE without ELSE, which is the column's default in a row of which no change has told it."""
@@ -364,7 +364,7 @@ def _is_in_state(value: T.StructField, group: Sequence[T.StructField], row: _Tar
 
 def _state(sequence: Column, group: Sequence[T.StructField], values: Mapping[str, Column]) -> Column:
     """A group's sequence and values as one value; of two the greater wins."""
-    comparable_values = [as_comparable(values[value.name], value).alias(value.name) for value in group]
+    comparable_values = [orderable(values[value.name], value.dataType).alias(value.name) for value in group]
     return F.struct(sequence.alias(SEQUENCE), *comparable_values)
 
 

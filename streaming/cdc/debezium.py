@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _TICKS_PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
-_MESSAGE, _KEY, _READ, _TOLD, _LACKS = "\0message", "\0key", "\0read", "\0told", "\0lacks"
-_ROWS = {"before": "\0before", "after": "\0after"}
+_MESSAGE, _KEY, _READ, _ROWS = "\0message", "\0key", "\0read", "\0rows"
+_TOLD, _LACKS = "\0told", "\0lacks"
 _JSON = {"columnNameOfCorruptRecord": BROKEN}
 
 
@@ -123,7 +123,7 @@ class Debezium:
             F.from_json(_MESSAGE, shape.message, _JSON).alias(_READ),
         )
         if not shape.schemas:
-            read = read.select("*", *_rows(shape))
+            read = read.select("*", _rows(shape).alias(_ROWS))
         event = _event(shape, failure)
         # An empty array, and not a filter: that would be pushed down, and each message read twice.
         none = F.array().cast(T.ArrayType(_told_type(shape)))
@@ -285,23 +285,26 @@ def _event(shape: Shape, failure: Failure) -> dict[str, Column]:
         inner = read["payload"][name]
         event[name] = inner if shape.schemas else F.coalesce(inner, read[name])
     if not shape.schemas:
-        for name, place in _ROWS.items():
-            row = F.col(place)
+        rows = F.col(_ROWS)
+        for name in ("before", "after"):
+            row = F.coalesce(rows["payload"][name], rows[name])
             unknown = F.size(F.array_except(F.json_object_keys(event[name]), _names(shape))) > 0
             wrong = F.when(unknown, failure(_UNKNOWN_COLUMN))
-            wrong = wrong.when(row[BROKEN].isNotNull(), failure(_WRONG_VALUE))
+            wrong = wrong.when(rows[BROKEN].isNotNull(), failure(_WRONG_VALUE))
             values = F.struct(*[row.getField(column).alias(column) for column in shape.columns])
             event[name] = wrong.when(row.isNotNull(), values)
     return event
 
 
-def _rows(shape: Shape) -> list[Column]:
-    """The rows of a message without a schema part, read by themselves: a column each."""
-    fields = [*row_type(shape.columns).fields, T.StructField(BROKEN, T.StringType())]
-    return [
-        F.from_json(_text_of_row(name), T.StructType(fields), _JSON).alias(column)
-        for name, column in _ROWS.items()
-    ]
+def _rows(shape: Shape) -> Column:
+    """A message without a schema part, read a second time: its rows with the types of their columns.
+
+    In the texts of the first reading, Spark has put doubles for decimals.
+    """
+    row = row_type(shape.columns)
+    event = T.StructType([T.StructField(name, row) for name in ("before", "after")])
+    fields = [T.StructField("payload", event), *event.fields, T.StructField(BROKEN, T.StringType())]
+    return F.from_json(_MESSAGE, T.StructType(fields), _JSON)
 
 
 def _columns_it_lacks(shape: Shape) -> Column:

@@ -13,14 +13,13 @@ from pyspark.sql.window import Window
 
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaIllegalStateException
-from deltaflow.log.protocol.data_types import has_order
+from deltaflow.spark.expressions.orderable import orderable
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     DELETE,
     SEQUENCE,
     UPSERT,
     Current,
-    as_json,
     as_literal,
     check_names,
     column,
@@ -109,7 +108,7 @@ class Snapshots:
         ordinal = F.col(_ORDINAL)
         fields = {field.name: field.dataType for field in rows.schema.fields}
         stored = [name for name in data if current.is_stored(name)]
-        comparable = F.struct(*[_comparable(column(name), fields[name]).alias(name) for name in stored])
+        comparable = F.struct(*[orderable(column(name), fields[name]).alias(name) for name in stored])
         of_key = Window.partitionBy(*map(column, current.keys)).orderBy(ordinal)
         # The table that became the target may have several rows of a key.
         before, at_once, after = (of_key.rangeBetween(at, at) for at in (-1, 0, 1))
@@ -144,10 +143,3 @@ class Snapshots:
 
 def _has_key(current: Current) -> Column:
     return functools.reduce(operator.and_, (column(key).isNotNull() for key in current.keys))
-
-
-def _comparable(value: Column, data_type: T.DataType) -> Column:
-    """A value that can be compared: a map as its entries, in order."""
-    if isinstance(data_type, T.MapType) and has_order(data_type.valueType):
-        return F.array_sort(F.map_entries(value))
-    return value if has_order(data_type) else as_json(value)

@@ -97,10 +97,11 @@ def test_rows_are_compared_as_a_whole(spark: SparkSession, tmp_path: Path) -> No
     rows = (
         "SELECT id, map('b', id, 'a', 2L) AS m, map('k', array(1)) AS n, double('NaN') AS f, "
         "named_struct('x', id, 'y', array(named_struct('z', id))) AS s, CAST('ab' AS BINARY) AS b, "
-        "'x' AS `k-1`, 1 AS `data`, struct(timestamp_micros(0) AS t, map('k', 1) AS m) AS w FROM range(4)"
+        "'x' AS `k-1`, 1 AS `data`, struct(timestamp_micros(0) AS t, map('k', 1) AS m) AS w, "
+        "array(map(X'01', map('a', 1, 'b', 2))) AS o FROM range(4)"
     )
     write(spark.sql(rows), path)
-    write(spark.sql(rows), path, "overwrite")
+    write(spark.sql(rows.replace("map('a', 1, 'b', 2)", "map('b', 2, 'a', 1)")), path, "overwrite")
     write(
         spark.sql(rows).selectExpr(
             "id",
@@ -112,6 +113,7 @@ def test_rows_are_compared_as_a_whole(spark: SparkSession, tmp_path: Path) -> No
             "`k-1`",
             "`data`",
             "IF(id = 3, struct(timestamp_micros(1) AS t, w.m AS m), w) AS w",
+            "o",
         ),
         path,
         "overwrite",

@@ -29,11 +29,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 SCHEMA = "id INT, name STRING, more MAP<STRING, INT>, day DATE"
 
 
-def applier(table, scd_type=1):
+def applier(table, scd_type=1, track_history=None):
     return Applier(
         target=Target(table, None),
         envelope=Snapshots(version="day"),
-        data_columns=DataColumns(["id"]),
+        data_columns=DataColumns(["id"], track_history=track_history),
         scd_type=scd_type,
         ignore_null_updates=False,
         horizon_ms=86_400_000,
@@ -169,6 +169,17 @@ def test_values_are_compared_as_the_target_has_them(spark, table):
     assert tuples(load(spark, table).drop("__END_AT")) == [(1, 2, None, 1.5, 1)]
     with pytest.raises(DeltaAnalysisException, match="column v of the changes is bigint"):
         engine.apply(spark.sql("SELECT 1 AS id, 9007199254740993 AS v, 4 AS day"), Write("query", 4))
+
+
+@pytest.mark.parametrize("options", [{}, {"track_history": ["m"]}], ids=["history", "history of a column"])
+@pytest.mark.sampled(2)
+def test_a_map_is_the_same_in_another_order(spark, table, options):
+    engine = applier(table, scd_type=2, **options)
+    for day, entries in enumerate(("X'01', 1, X'02', 2", "X'02', 2, X'01', 1", "X'02', 2, X'01', 3")):
+        row = f"SELECT 1 AS id, array(map({entries})) AS m, {day % 2} AS n, {day} AS day"
+        engine.apply(spark.sql(row).drop(*([] if options else ["n"])), Write("query", day))
+    found = load(spark, table).selectExpr("m[0][X'01']", "__START_AT", "__END_AT")
+    assert tuples(found) == [(1, 0, 2), (3, 2, None)]
 
 
 @pytest.mark.long
