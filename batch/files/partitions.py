@@ -39,7 +39,7 @@ def partition_folders(snapshot: Snapshot, wanted: Mapping[str, str | None], time
                 table=snapshot.path,
             )
         column = partitions[name]
-        if value is None:
+        if not value:
             partitions = partitions.filter(pc.is_null(column))
         else:
             [wanted_value] = canonical_values(pa.array([value]), types[name], time_zone)

@@ -39,6 +39,22 @@ def batch(start, stop):
     )
 
 
+def test_decimals_beyond_the_bounds_that_deltalake_writes(spark, tmp_path):
+    """As bounds of decimals without a fraction it writes longs, the greatest one for what is greater."""
+    path, sql = str(tmp_path / "t"), f"delta.`{tmp_path}/t`"
+    numbers = [5, 10**20, -(10**37), 2**63 - 1]
+    for number in numbers:
+        data = pa.table({"id": [number % 7], "d": pa.array([Decimal(number)], pa.decimal128(38, 0))})
+        deltalake.write_deltalake(path, data, mode="append")
+    for number in numbers:
+        literal = f"CAST('{number}' AS DECIMAL(38))"
+        assert spark.sql(f"SELECT d FROM {sql} WHERE d = {literal}").collect() == [(Decimal(number),)]
+    assert spark.sql(f"SELECT min(d), max(d) FROM {sql}").first()[:] == (-(10**37), 10**20)
+    beyond = "d > 10000000000000000000BD OR d < -10000000000000000000BD"
+    assert spark.sql(f"DELETE FROM {sql} WHERE {beyond}").first()[0] == 2
+    assert ids(load(spark, path).selectExpr("d AS id")) == [5, 2**63 - 1]
+
+
 @pytest.mark.parametrize("partition_by", [None, ["p"], ["day", "p"]])
 @pytest.mark.sampled(2)
 def test_tables_of_deltalake_through_their_life(spark, tmp_path, partition_by):

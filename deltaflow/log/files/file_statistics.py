@@ -38,6 +38,7 @@ _FEW = 8
 _MILLISECOND = pa.scalar(1_000, pa.int64())
 # Above the relative error of decimals that a writer has converted to floating-point numbers.
 _DECIMAL_DOUBT = 2.0**-50
+_BEYOND_LONG = 2.0**63
 FLOAT_DOUBT = 2.0**-23
 """Above the relative error of a float that a writer has printed with as few digits as tell it from others."""
 _SMALLEST_FLOAT = 2.0**-149
@@ -326,6 +327,8 @@ def _outer_bounds(low: pa.Array, high: pa.Array, data_type: T.DataType) -> tuple
     """The bounds as numbers that compare as Spark compares the column's values."""
     match data_type:
         case T.DecimalType():
+            # deltalake writes the bounds of decimals without a fraction as longs, whatever they are.
+            low, high = _unless(low, -_BEYOND_LONG), _unless(high, _BEYOND_LONG)
             doubt = pc.multiply(pc.abs(low), _DECIMAL_DOUBT), pc.multiply(pc.abs(high), _DECIMAL_DOUBT)
             return pc.subtract(low, doubt[0]), pc.add(high, doubt[1])
         case T.DateType():
@@ -340,6 +343,10 @@ def _outer_bounds(low: pa.Array, high: pa.Array, data_type: T.DataType) -> tuple
         pc.subtract(_microseconds(low, timestamp_type), _MILLISECOND),
         pc.add(_microseconds(high, timestamp_type), _MILLISECOND),
     )
+
+
+def _unless(values: pa.Array, doubtful: float) -> pa.Array:
+    return pc.if_else(pc.equal(values, doubtful), pa.scalar(None, values.type), values)
 
 
 def _beyond_floats(low: pa.Array, high: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -113,11 +114,27 @@ def typed_values_or_null(values: pa.StringArray, data_type: DataType, time_zone:
 
 
 def canonical_values(values: pa.StringArray, data_type: DataType, time_zone: str) -> pa.StringArray:
-    """The values as deltaflow writes them: timestamps as one text for each instant, others unchanged. A text
-    that is not a timestamp becomes null."""
+    """The values as deltaflow writes them: timestamps as one text for each instant, others unchanged. An
+    empty text and one that is not a timestamp become null."""
     if not isinstance(data_type, TimestampType):
-        return values
-    return pc.strftime(instants(values, time_zone), "%Y-%m-%dT%H:%M:%SZ")
+        return _without_empty(values)
+    moments = instants(values, time_zone)
+    texts = pc.strftime(moments, "%Y-%m-%dT%H:%M:%SZ")
+    # Arrow's calendar ends with the year 32767.
+    is_far = pc.greater(pc.abs(moments.cast(pa.int64())), _FAR_MICROS)
+    far = [_text_of_far(micros) for micros in moments.filter(is_far).cast(pa.int64()).to_pylist()]
+    return pc.replace_with_mask(texts, pc.fill_null(is_far, False), pa.array(far, pa.string()))
+
+
+_FAR_MICROS = 28_000 * 365 * 86_400_000_000
+_CYCLE_MICROS = 146_097 * 86_400_000_000
+"""Of 400 years, after which the calendar repeats itself."""
+
+
+def _text_of_far(micros: int) -> str:
+    cycles, rest = divmod(micros, _CYCLE_MICROS)
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=rest)
+    return f"{moment.year + 400 * cycles}-{moment:%m-%dT%H:%M:%S.%f}Z"
 
 
 def first_wrong_value(values: pa.StringArray, typed: pa.Array) -> str | None:
