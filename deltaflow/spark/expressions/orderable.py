@@ -37,6 +37,8 @@ def is_collated(data_type: T.DataType) -> bool:
 
 
 class _Expressions(ABC, Generic[_Value]):
+    """Makes the form, of Columns or as SQL; `depth` tells the variables of lambdas within each other."""
+
     def form(self, value: _Value, data_type: T.DataType, depth: int = 0) -> _Value:
         if not any(_has_form(found) for _, found in types_within(data_type)):
             return value
