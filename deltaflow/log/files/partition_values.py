@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -33,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from deltaflow.errors import DeltaIllegalStateException, UnsupportedFeatureError
-from deltaflow.log.files.text_casts import cast, cast_or_null, dates, instants, local_times
+from deltaflow.log.files.text_casts import cast, cast_or_null, dates, instant_texts, instants, local_times
 from deltaflow.log.protocol.schema import char_length
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -118,23 +117,7 @@ def canonical_values(values: pa.StringArray, data_type: DataType, time_zone: str
     empty text and one that is not a timestamp become null."""
     if not isinstance(data_type, TimestampType):
         return _without_empty(values)
-    moments = instants(values, time_zone)
-    texts = pc.strftime(moments, "%Y-%m-%dT%H:%M:%SZ")
-    # Arrow's calendar ends with the year 32767.
-    is_far = pc.greater(pc.abs(moments.cast(pa.int64())), _FAR_MICROS)
-    far = [_text_of_far(micros) for micros in moments.filter(is_far).cast(pa.int64()).to_pylist()]
-    return pc.replace_with_mask(texts, pc.fill_null(is_far, False), pa.array(far, pa.string()))
-
-
-_FAR_MICROS = 28_000 * 365 * 86_400_000_000
-_CYCLE_MICROS = 146_097 * 86_400_000_000
-"""Of 400 years, after which the calendar repeats itself."""
-
-
-def _text_of_far(micros: int) -> str:
-    cycles, rest = divmod(micros, _CYCLE_MICROS)
-    moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=rest)
-    return f"{moment.year + 400 * cycles}-{moment:%m-%dT%H:%M:%S.%f}Z"
+    return instant_texts(instants(values, time_zone))
 
 
 def first_wrong_value(values: pa.StringArray, typed: pa.Array) -> str | None:

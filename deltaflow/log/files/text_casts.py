@@ -42,6 +42,8 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAYS_OF_400_YEARS: Final = 146_097
 _MICROSECONDS_PER_DAY: Final = 86_400_000_000
 _LONGEST_OFFSET: Final = timedelta(hours=18)
+# Farther from 1970 than this, years may be beyond -32768 and 32767, where Arrow's calendar ends.
+_FAR_MICROSECONDS: Final = 28_000 * 365 * _MICROSECONDS_PER_DAY
 
 
 def cast(texts: pa.StringArray, arrow_type: pa.DataType) -> pa.Array:
@@ -77,6 +79,21 @@ def instants(texts: pa.StringArray, zone: str) -> pa.Array:
     DeltaIllegalArgumentException if there is such a text and Python does not know the zone.
     """
     return _converted(texts, pa.timestamp("us", "UTC"), functools.partial(_instant, zone=zone))
+
+
+def instant_texts(moments: pa.TimestampArray) -> pa.StringArray:
+    """A text of ISO 8601 in UTC for each instant (timestamp in microseconds, UTC), which `instants` reads."""
+    texts = pc.strftime(moments, "%Y-%m-%dT%H:%M:%SZ")
+    microseconds = moments.cast(pa.int64())
+    is_far = pc.fill_null(pc.greater(pc.abs(microseconds), _FAR_MICROSECONDS), False)
+    far = [_text_of_far(each) for each in microseconds.filter(is_far).to_pylist()]
+    return pc.replace_with_mask(texts, is_far, pa.array(far, pa.string()))
+
+
+def _text_of_far(microseconds: int) -> str:
+    cycles, rest = divmod(microseconds, _DAYS_OF_400_YEARS * _MICROSECONDS_PER_DAY)
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=rest)
+    return f"{moment.year + 400 * cycles}-{moment:%m-%dT%H:%M:%S.%f}Z"
 
 
 def local_times(texts: pa.StringArray) -> pa.Array:

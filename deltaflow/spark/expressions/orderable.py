@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from deltaflow.definition_text import quoted
 from deltaflow.log.protocol.data_types import EXACT_JSON, types_within
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class _Texts(_Expressions[str]):
         return f"{function}({', '.join(values)})"
 
     def field(self, value: str, name: str) -> str:
-        return f"{value}.`{name.replace('`', '``')}`"
+        return f"{value}.{quoted(name)}"
 
     def each(self, value: str, depth: int, body: Callable[[str], str]) -> str:
         return f"transform({value}, _{depth} -> {body(f'_{depth}')})"
