@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter, defaultdict
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 
 
 set_jvm_options()
+
+# What a collection of all tests makes is kept: to look for garbage in it would take a third of its CPU time.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # `-m "not long"` looks at the marks after it

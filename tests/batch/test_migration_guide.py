@@ -68,7 +68,7 @@ STATEMENTS = {
 
 @pytest.mark.spark
 @pytest.mark.parametrize("statement", STATEMENTS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_statements_work_as_the_guide_says(spark: SparkSession, tmp_path: Path, statement: str) -> None:
     writer = spark.range(3).write.format("delta").option("delta.feature.domainMetadata", "supported")
     if "RENAME" in statement:

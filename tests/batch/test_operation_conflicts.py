@@ -177,7 +177,7 @@ def run(spark, held, path, operation, rival, outcome):
 
 
 @pytest.mark.parametrize(("operation", "rival", "outcome"), WRITE_SERIALIZABLE)
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(60)
 def test_write_serializable(spark, held, tmp_path, operation, rival, outcome):
     path = str(tmp_path / "table")
     create(spark, path, "WriteSerializable")
@@ -185,7 +185,7 @@ def test_write_serializable(spark, held, tmp_path, operation, rival, outcome):
 
 
 @pytest.mark.parametrize(("operation", "rival", "outcome"), WITH_VECTORS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_rows_are_marked(spark, held, tmp_path, operation, rival, outcome):
     path = str(tmp_path / "table")
     create(spark, path, "WriteSerializable", **{"delta.enableDeletionVectors": "true"})
@@ -195,7 +195,7 @@ def test_rows_are_marked(spark, held, tmp_path, operation, rival, outcome):
 
 
 @pytest.mark.parametrize(("operation", "rival", "outcome"), SERIALIZABLE)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_serializable(spark, held, tmp_path, operation, rival, outcome):
     path = str(tmp_path / "table")
     create(spark, path, "Serializable")

@@ -1,6 +1,6 @@
 """What a client of Spark Connect does below a folder of the server; it prints what it found as JSON.
 
-client.py tables|streams URL ROOT
+client.py tables|operations|streams URL ROOT
 """
 
 from __future__ import annotations
@@ -76,8 +76,6 @@ class Tables(Client):
             self.names,
             self.rules,
             self.merge,
-            self.literals,
-            self.operations,
             self.builders,
             self.surface,
             self.errors,
@@ -158,87 +156,6 @@ class Tables(Client):
             "rows": values(self.load("merged")),
             "into": values(self.load("merged_into")),
             "views": [view.name for view in spark.catalog.listTables() if view.isTemporary],
-        }
-
-    def literals(self) -> list[Any]:
-        """What is left after deletes by Columns, if the server's parser reads escapes and if not."""
-        spark = self.spark
-        texts = ["it's", "a\\b", "a\\\\b", "it\\'s", "c"]
-        left = []
-        for escaped in ("false", "true"):
-            spark.conf.set("spark.sql.parser.escapedStringLiterals", escaped)
-            rows = spark.createDataFrame(
-                [(text, -1, {text: 1}) for text in texts], "s STRING, n INT, m MAP<STRING, INT>"
-            )
-            rows.write.format("delta").save(self.path(f"literals_{escaped}"))
-            table = DeltaTable.forPath(spark, self.path(f"literals_{escaped}"))
-            table.delete(
-                (F.col("s") == "it's")
-                | F.col("s").isin("a\\b")
-                | (F.col("m")["c"] == -F.col("n"))
-                | (F.col("s").isin([]) | (-F.lit(-1) == F.col("n")))
-            )
-            left.append(sorted(row.s for row in table.toDF().collect()))
-            table.delete(F.col("m")["a\\\\b"] == 1)
-            left.append([row.s for row in table.toDF().collect()])
-        spark.conf.unset("spark.sql.parser.escapedStringLiterals")
-        return left
-
-    def operations(self) -> dict[str, Any]:
-        spark = self.spark
-        for first in range(0, 30, 10):
-            self.append("operated", first, first + 10)
-        table = DeltaTable.forPath(spark, self.path("operated"))
-        table.update(F.col("id") == 3, {"kind": F.col("kind") + 10})
-        table.alias("t").update("t.id = 4", {"kind": "t.kind + 20"})
-        table.delete(F.col("id").between(20, 24) | (F.col("id") == F.lit(29)))
-        compacted = table.optimize().executeCompaction().first()
-        ordered = table.optimize().executeZOrderBy("id").first()
-        history = table.history(2)
-        detail = table.detail().first()
-        restored = table.restoreToVersion(0).first()
-        table.addConstraint("few", "kind < 100")
-        violation = error_of(
-            lambda: spark.sql(f"INSERT INTO delta.`{self.path('operated')}` VALUES (99, 100)")
-        )
-        table.dropConstraint("few")
-        table.generate("symlink_format_manifest")
-        table.upgradeTableProtocol(1, 3)
-        table.addFeatureSupport("checkConstraints")
-        spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-        unneeded = table.vacuum(0, dryRun=True)
-        inventory = spark.createDataFrame(
-            [(row.path, 1, False, 0) for row in unneeded.collect()],
-            "path STRING, length BIGINT, isDir BOOLEAN, modificationTime BIGINT",
-        )
-        lite = table.vacuum(0, dryRun=True, lite=True).count()
-        listed = table.vacuum(0, dryRun=True, inventory=inventory).count()
-        deleted = unneeded.count(), table.vacuum(0).count(), table.vacuum(0, dryRun=True).count()
-        clone = table.clone(self.path("clone"), isShallow=True, properties={"mine": "it's"})
-        missing = table.repair(dryRun=True).count(), table.repair().count()
-        deep = table.clone(self.path("deep"))
-        older = table.cloneAtVersion(1, "cloned_by_name", isShallow=True)
-        spark.range(3).selectExpr("id", "id AS part").write.partitionBy("part").parquet(self.path("parquet"))
-        by = StructType([StructField("part", LongType())])
-        converted = DeltaTable.convertToDelta(spark, f"parquet.`{self.path('parquet')}`", by)
-        return {
-            "compacted": compacted.metrics.numFilesRemoved,
-            "ordered": ordered.metrics.numFilesRemoved,
-            "history": [row.operation for row in history.orderBy("version").collect()],
-            "format": detail.format,
-            "restored": restored.num_restored_files,
-            "violation": violation,
-            "manifest": Path(self.path("operated"), "_symlink_format_manifest", "manifest").exists(),
-            "protocol": table.detail().first().minWriterVersion,
-            "columns": unneeded.columns,
-            "deleted": deleted,
-            "found": (lite, listed),
-            "clone": clone.toDF().count(),
-            "missing": missing,
-            "deep": deep.toDF().count(),
-            "property": clone.detail().first().properties["mine"],
-            "older": older.toDF().count(),
-            "converted": values(converted.toDF()),
         }
 
     def builders(self) -> dict[str, Any]:
@@ -326,6 +243,92 @@ class Tables(Client):
         return error_of(
             lambda: SparkSession.builder.remote(f"{url}/;token=another").create().range(1).count()
         )
+
+
+class Operations(Client):
+    def run(self) -> dict[str, Any]:
+        return {"literals": self.literals(), "operations": self.operations()}
+
+    def literals(self) -> list[Any]:
+        """What is left after deletes by Columns, if the server's parser reads escapes and if not."""
+        spark = self.spark
+        texts = ["it's", "a\\b", "a\\\\b", "it\\'s", "c"]
+        left = []
+        for escaped in ("false", "true"):
+            spark.conf.set("spark.sql.parser.escapedStringLiterals", escaped)
+            rows = spark.createDataFrame(
+                [(text, -1, {text: 1}) for text in texts], "s STRING, n INT, m MAP<STRING, INT>"
+            )
+            rows.write.format("delta").save(self.path(f"literals_{escaped}"))
+            table = DeltaTable.forPath(spark, self.path(f"literals_{escaped}"))
+            table.delete(
+                (F.col("s") == "it's")
+                | F.col("s").isin("a\\b")
+                | (F.col("m")["c"] == -F.col("n"))
+                | (F.col("s").isin([]) | (-F.lit(-1) == F.col("n")))
+            )
+            left.append(sorted(row.s for row in table.toDF().collect()))
+            table.delete(F.col("m")["a\\\\b"] == 1)
+            left.append([row.s for row in table.toDF().collect()])
+        spark.conf.unset("spark.sql.parser.escapedStringLiterals")
+        return left
+
+    def operations(self) -> dict[str, Any]:
+        spark = self.spark
+        for first in range(0, 30, 10):
+            self.append("operated", first, first + 10)
+        table = DeltaTable.forPath(spark, self.path("operated"))
+        table.update(F.col("id") == 3, {"kind": F.col("kind") + 10})
+        table.alias("t").update("t.id = 4", {"kind": "t.kind + 20"})
+        table.delete(F.col("id").between(20, 24) | (F.col("id") == F.lit(29)))
+        compacted = table.optimize().executeCompaction().first()
+        ordered = table.optimize().executeZOrderBy("id").first()
+        history = table.history(2)
+        detail = table.detail().first()
+        restored = table.restoreToVersion(0).first()
+        table.addConstraint("few", "kind < 100")
+        violation = error_of(
+            lambda: spark.sql(f"INSERT INTO delta.`{self.path('operated')}` VALUES (99, 100)")
+        )
+        table.dropConstraint("few")
+        table.generate("symlink_format_manifest")
+        table.upgradeTableProtocol(1, 3)
+        table.addFeatureSupport("checkConstraints")
+        spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        unneeded = table.vacuum(0, dryRun=True)
+        inventory = spark.createDataFrame(
+            [(row.path, 1, False, 0) for row in unneeded.collect()],
+            "path STRING, length BIGINT, isDir BOOLEAN, modificationTime BIGINT",
+        )
+        lite = table.vacuum(0, dryRun=True, lite=True).count()
+        listed = table.vacuum(0, dryRun=True, inventory=inventory).count()
+        deleted = unneeded.count(), table.vacuum(0).count(), table.vacuum(0, dryRun=True).count()
+        clone = table.clone(self.path("clone"), isShallow=True, properties={"mine": "it's"})
+        missing = table.repair(dryRun=True).count(), table.repair().count()
+        deep = table.clone(self.path("deep"))
+        older = table.cloneAtVersion(1, "cloned_by_name", isShallow=True)
+        spark.range(3).selectExpr("id", "id AS part").write.partitionBy("part").parquet(self.path("parquet"))
+        by = StructType([StructField("part", LongType())])
+        converted = DeltaTable.convertToDelta(spark, f"parquet.`{self.path('parquet')}`", by)
+        return {
+            "compacted": compacted.metrics.numFilesRemoved,
+            "ordered": ordered.metrics.numFilesRemoved,
+            "history": [row.operation for row in history.orderBy("version").collect()],
+            "format": detail.format,
+            "restored": restored.num_restored_files,
+            "violation": violation,
+            "manifest": Path(self.path("operated"), "_symlink_format_manifest", "manifest").exists(),
+            "protocol": table.detail().first().minWriterVersion,
+            "columns": unneeded.columns,
+            "deleted": deleted,
+            "found": (lite, listed),
+            "clone": clone.toDF().count(),
+            "missing": missing,
+            "deep": deep.toDF().count(),
+            "property": clone.detail().first().properties["mine"],
+            "older": older.toDF().count(),
+            "converted": values(converted.toDF()),
+        }
 
 
 class Streams(Client):
@@ -436,7 +439,7 @@ def main(name: str, url: str, root: str) -> None:
     spark = SparkSession.builder.remote(url).getOrCreate()
     print("ready", flush=True)
     input()
-    client = {"tables": Tables, "streams": Streams}[name](spark, url, root)
+    client = {"tables": Tables, "operations": Operations, "streams": Streams}[name](spark, url, root)
     print(json.dumps(client.run()))
 
 

@@ -100,7 +100,7 @@ def test_the_builds_of_the_services_are_those_of_the_dockerfiles() -> None:
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: str(path.relative_to(DOCKER)))
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_pip_resolves_what_an_image_installs(dockerfile: Path, tmp_path: Path) -> None:
     """Only resolves: what this environment has is not fetched again."""
     for words in commands(dockerfile, "pip"):

@@ -120,7 +120,7 @@ def test_commits_on_an_object_store_outlive_failures_and_lost_replies(
         faults = [
             fault
             for kind in ("raise", "lost_reply", "stale_listing")
-            for fault in recording.faults(kind, "*of commit")[::4]
+            for fault in recording.faults(kind, "*of commit")[::6]
         ]
         check(pipeline, [Trial(str(fault), [[fault]]) for fault in faults])
 
@@ -137,7 +137,7 @@ def test_commits_on_file_systems_of_hadoop_outlive_kills_and_lost_replies(
         pipeline, recording = recorded(name, place, processes)
         of_commit = "*before put_if_absent of commit", "*created of commit", "*renamed of commit"
         lost = recording.faults("lost_reply", "*of commit")[:1]
-        trials = [*kills(recording, *of_commit)[::2], *(Trial(str(fault), [[fault]]) for fault in lost)]
+        trials = [*kills(recording, *of_commit)[::3], *(Trial(str(fault), [[fault]]) for fault in lost)]
         check(pipeline, trials)
 
 
@@ -149,7 +149,7 @@ def test_what_spark_writes_outlives_kills_around_its_commits(
     name: str, folder: str, processes: Processes
 ) -> None:
     pipeline, recording = recorded(name, folder, processes)
-    check(pipeline, kills(recording, *COMMIT_STEPS)[::17])
+    check(pipeline, kills(recording, *COMMIT_STEPS)[::34])
 
 
 WRONG = {

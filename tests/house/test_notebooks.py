@@ -30,10 +30,8 @@ def test_the_page_of_a_notebook_has_its_text_and_code(name: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.long] * (name != "quickstart")) for name in render.names()],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", render.names())
 def test_a_notebook_runs_from_top_to_bottom(name: str) -> None:
     text, pictures = render.page(name, render.run(name))
     printed = re.findall(r"(?ms)^```text\n(.*?)\n```$", text)

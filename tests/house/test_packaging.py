@@ -92,6 +92,7 @@ def test_an_installed_wheel_is_importable(wheel: Path, environment: Path, tmp_pa
     assert new == {"deltaflow", dist_info(wheel)}
 
 
+@pytest.mark.long
 def test_an_editable_installation_is_the_checkout(environment: Path, tmp_path: Path) -> None:
     install(environment, "-e", ROOT)
     package, streaming, java_sources = probe(environment, tmp_path)

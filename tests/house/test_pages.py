@@ -168,7 +168,7 @@ WITH_CODE = [
 @pytest.mark.parametrize(
     ("reader", "page"), [(page, page) for page in WITH_CODE], indirect=["reader"], ids=map(name_of, WITH_CODE)
 )
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_the_blocks_of_a_page_do_what_they_say(reader: Reader, page: Path) -> None:
     for block in blocks(page):
         if block.language in RUN and block.reason_not_to_run is None:

@@ -17,7 +17,7 @@ from deltaflow.log.replay.state import TableState
 from tests.log import fuzz
 from tests.log.fuzz import Log
 
-CASES = range(200)
+CASES = range(120)
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def as_type(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray
 
 
 @pytest.mark.parametrize("entry", entries("rows"))
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 def test_the_rows_of_every_listed_version(entry: dict[str, Any], tmp_path: Path) -> None:
     log = DeltaLog(LocalLogStore(), opened(entry, tmp_path))
     newest = log.snapshot()

@@ -39,10 +39,10 @@ def test_the_history_is_one_of_its_isolation_level(
     spark, hadoop_settings, raced, seed: int, engines: tuple[str, ...]
 ) -> None:
     place, writers = raced
-    race = Race.of_seed(seed, engines, 4)
+    race = Race.of_seed(seed, engines, 3)
     with hadoop_settings(place.settings):
         outcome = run(race, spark, place, writers)
     assert outcome.report.faults == []
     assert not outcome.report.without_order
-    assert outcome.report.operations == 4 * len(engines)
-    assert outcome.report.commits > 4
+    assert outcome.report.operations == 3 * len(engines)
+    assert outcome.report.commits > 3

@@ -115,7 +115,7 @@ def covered() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", [*OPTIONS, *OWN_OPTIONS, *ERRORS, *SETTINGS])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_a_test_drives_it(name: str) -> None:
     assert covered().get(name), f"no test of the streaming source covers {name}"
 

@@ -405,7 +405,7 @@ def test_a_table_by_name(spark: Any, database: Path, unchecked: None) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_every_version_within_the_retention_reads_as_before(
     spark: Any, path: str, unchecked: None, seed: int
 ) -> None:

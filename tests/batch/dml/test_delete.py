@@ -97,7 +97,7 @@ class TestMetadataOnly:
             ("month(day) = 1 and dayofmonth(day) >= 3", lambda i: i % 5 not in (2, 3)),
         ],
     )
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(5)
     def test_of_whole_partitions_reads_no_file(self, spark, days, jobs, condition, kept):
         files = data_files(days)
         condition = condition() if callable(condition) else condition
@@ -192,7 +192,7 @@ class TestRewrite:
         "condition",
         ["id < 0", "false", "day = '2030-01-01'", "boolean(null)", "id = 1000 and s = '1'"],
     )
-    @pytest.mark.sampled(2)
+    @pytest.mark.sampled(4)
     def test_without_a_row_there_is_no_commit(self, spark, days, condition):
         DeltaTable.forPath(spark, days).delete(condition)
         assert latest_version(days) == 1
@@ -224,7 +224,7 @@ class TestRewrite:
             ("x is null", lambda r: r["x"] is None),
             ("id % 7 = 3", lambda r: r["id"] % 7 == 3),
         ]
-        for _ in range(8):
+        for _ in range(5):
             (left, is_left), (right, is_right) = chance.sample(parts, 2)
             number = chance.randrange(60)
             condition = f"({left}) and ({right}) or id = {number}"
@@ -386,7 +386,7 @@ class TestTransaction:
             ("day = '2024-01-02'", "day = '2024-01-03'", None),
         ],
     )
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     def test_races(self, spark, days, at, condition, rival, error):
         deltas = DeltaTable.forPath(spark, days)
         at("commit prepared", lambda: deltas.delete(rival))
@@ -453,7 +453,7 @@ _FALSE = "array_contains(transform(split('a, b', ','), x -> trim(x)), 'c')"
     ("condition", "excluded"),
     [(_FALSE, ""), ("1 = 0", "ConstantFolding"), ("false", "PruneFilters"), ("1 = 0", "PruneFilters")],
 )
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 def test_a_condition_without_columns_is_evaluated(spark, table, settings, condition, excluded, partition_by):
     rules = excluded and f"org.apache.spark.sql.catalyst.optimizer.{excluded}"
     rows = spark.range(5).selectExpr("id", "id % 2 AS p")

@@ -232,6 +232,7 @@ def test_days_and_times_match_whatever_the_time_zone(spark, table, setting, data
     assert done.collect() == [(3, 3, 0, 0)]
 
 
+@pytest.mark.long
 def test_times_without_a_zone_match_where_intervals_are_of_the_old_type(spark, table, setting):
     setting("spark.sql.legacy.interval.enabled", "true")
     rows = "select timestamp_ntz'2024-03-10 02:30:00' id, 'a' v"
@@ -247,7 +248,7 @@ def test_times_without_a_zone_match_where_intervals_are_of_the_old_type(spark, t
 def test_the_last_microsecond_of_a_second(spark, tmp_path, data_type, partitioned, others):
     """Files are left out by the values of the source: by a list of them, or by the least and the greatest."""
     path = str(tmp_path / "last")
-    days = ["0001-01-02", "1969-12-31", "1970-01-01", "2600-06-01", "9999-12-30"]
+    days = ["0001-01-02", "1969-12-31", "9999-12-30"]
     keys = [f"{data_type}'{day} 23:59:59.999999'" for day in days]
     for key in keys:
         writer = spark.sql(f"select {key} id, 'a' v").write.format("delta").mode("append")
@@ -724,8 +725,7 @@ def random_clauses(draw: random.Random, builder):
     return builder, model
 
 
-@pytest.mark.parametrize("seed", trials(8, short=3))
-@pytest.mark.sampled(2)
+@pytest.mark.parametrize("seed", trials(8, short=1))
 def test_random_clauses_do_what_sql_says(spark, table, seed):
     draw = random.Random(seed)
 

@@ -107,6 +107,7 @@ def test_change_data_with_deletes(spark, table):
     ]
 
 
+@pytest.mark.long
 def test_insert_only_deduplication_of_the_last_seven_days(spark, table, tmp_path):
     """Older partitions are not looked into: their files are elsewhere meanwhile, and nobody notices."""
     today = dt.date.today()

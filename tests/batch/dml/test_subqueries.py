@@ -62,7 +62,7 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 def test_the_rows_are_those_of_a_select(spark: SparkSession, path: str, condition: str) -> None:
     where = CONDITIONS[condition].replace("@T", f"delta.`{path}`")
     before = tuples(load(spark, path))

@@ -165,7 +165,7 @@ class TestRewrite:
             ({"p": "'b'", "x": "null"}, lambda r: {"p": "b", "x": None}),
             ({"p": "nullif(p, 'b')"}, lambda r: {"p": None if r["p"] == "b" else r["p"]}),
         ]
-        for _ in range(8):
+        for _ in range(5):
             (condition, holds), (values, new) = chance.choice(conditions), chance.choice(sets)
             DeltaTable.forPath(spark, table).update(condition, values)
             model = [{**r, **new(r)} if holds(r) else r for r in model]

@@ -69,7 +69,7 @@ def make(spark: SparkSession, view: object, path: str) -> None:
 
 @pytest.mark.parametrize("view", WHOLE)
 @pytest.mark.parametrize("statement", STATEMENTS)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 def test_a_view_of_a_whole_table(spark: SparkSession, seen: str, view: str, statement: str) -> None:
     make(spark, WHOLE[view], seen)
     spark.sql(statement)

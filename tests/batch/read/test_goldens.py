@@ -30,7 +30,7 @@ def golden_at(spark: SparkSession, path: str, version: int) -> DataFrame:
 
 
 @pytest.mark.parametrize("entry", entries("rows"))
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 def test_the_rows_of_every_listed_version(spark: SparkSession, tmp_path: Path, entry: dict[str, Any]) -> None:
     if "void" in entry["tags"] and not READS_VOID:
         pytest.skip("this Spark reads no column of type void")

@@ -93,7 +93,7 @@ def test_what_the_table_is(spark: SparkSession, path: str) -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_rows_are_added(spark: SparkSession, path: str, tmp_path: Path, door: str) -> None:
     DOORS[door](spark, path, given(spark, 2, 3), tmp_path)
     assert right(spark, path) == [1, 2, 3]

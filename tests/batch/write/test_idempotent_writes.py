@@ -159,7 +159,7 @@ CHANGE_NO_ROW = {
 
 
 @pytest.mark.parametrize("write", CHANGE_NO_ROW.values(), ids=CHANGE_NO_ROW)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_a_write_that_changes_no_row_is_made_once(spark, table, settings, write):
     def run():
         rows = spark.table("none")

@@ -295,7 +295,7 @@ def test_conditions_of_every_kind_replace_rows(spark: SparkSession, database: Pa
         ("p NOT LIKE ALL ('a%', 'b')", ["a%", "a\\b", "b"]),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_patterns_replace_the_rows_that_they_name(
     spark: SparkSession, database: Path, condition: str, left: list[str]
 ) -> None:

@@ -373,7 +373,7 @@ _ADDED = _step(212, {7}, set(), 0, cleanup=False)
 _REMOVED_BY_A_LATE_CLOCK = _step(173, set(), {7}, 100, cleanup=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 # What the first commit of a log that was cleaned up has removed.
 @example([_ADDED, _REMOVED_BY_A_LATE_CLOCK], 246, [303] * 8)
 @given(histories(), st.integers(0, 420), st.lists(st.integers(0, 500), min_size=8, max_size=8))

@@ -175,7 +175,7 @@ class Writers:
         self.foreign.add(version)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=12)
 @given(steps=STEPS)
 def test_every_commit_has_a_checksum_that_says_what_a_replay_does(tmp_path: Path, steps: list[Step]) -> None:
     writers = Writers(tmp_path / uuid.uuid4().hex)

@@ -55,7 +55,7 @@ def is_cached(frame: DataFrame) -> bool:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("widened", [False, True], ids=["", "after a column was added"])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_after_a_write(spark: SparkSession, table: str, door: str, widened: bool) -> None:
     spark.range(3).write.format("delta").save(table)
     cached = {name: frame(spark, table).cache() for name, frame in FRAMES.items()}

@@ -198,6 +198,7 @@ def test_a_session_whose_writes_have_a_number_of_their_own(spark, settings, tabl
 # --------------------------------------------------------------- truncates
 
 
+@pytest.mark.long
 def test_a_truncate(spark, table):
     of_table = applier(table)
     of_table.apply(batch(spark, (1, "a", "u", 1), (2, "b", "u", 1)), Write("q", 0))
@@ -304,6 +305,7 @@ def test_a_column_that_came_while_a_batch_was_on_its_way(spark, table, monkeypat
     assert tuples(load(spark, table).select("id", "name", "n")) == [(1, "b", None)]
 
 
+@pytest.mark.long
 def test_a_table_that_numbers_its_rows_beside_a_rival(spark, table, monkeypatch):
     """The rival moves the mark of the numbers, which is no other schema."""
     spark.sql(

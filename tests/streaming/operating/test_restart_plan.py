@@ -72,7 +72,7 @@ def planned(stopped: Stopped) -> RestartPlan:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 def test_the_plan_is_what_spark_then_does(streams: Any, tmp_path: Path, name: str) -> None:
     stopped = SITUATIONS[name](tmp_path, streams)
     before = files_of(str(tmp_path))
