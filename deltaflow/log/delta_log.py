@@ -426,7 +426,7 @@ class DeltaLog:
         # Where commits are missing a checkpoint may bridge the gap.
         if listing.missing_versions(snapshot.version + 1, latest):
             return None
-        newer = self._files.commits_or_compactions(listing, snapshot.version + 1, latest)
+        newer = self._files.commits_or_compactions(listing, snapshot.version + 1, latest, is_same_log=True)
         recent = dict(self._recent)
         if not self._with_files:
             newer = _remembering_recent(newer, snapshot.version, recent)

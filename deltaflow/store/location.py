@@ -13,7 +13,7 @@ from deltaflow.errors import DeltaIllegalArgumentException, StoreError
 from deltaflow.store.base import LogStore
 from deltaflow.store.fsspec_store import FsspecLogStore, MemoryLogStore
 from deltaflow.store.local import LocalLogStore
-from deltaflow.store.s3 import S3LogStore
+from deltaflow.store.s3 import VERSION_MARK, S3LogStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _FILE_SYSTEM = re.compile(rf"{_SCHEME.pattern}(?://[^/]*)?")
@@ -173,6 +173,12 @@ def fsspec_store(path: str, storage_options: Mapping[str, Any], *, single_writer
     file_system = _file_system(scheme, url, storage_options)
     if scheme == "s3" and url.startswith("s3:///"):
         raise StoreError(f"{path} names no bucket. Write s3://bucket/path.", file=path)
+    if scheme == "s3" and VERSION_MARK in url:
+        raise StoreError(
+            f"{path} cannot be reached through s3fs, which takes it for a version of "
+            f"{path.partition(VERSION_MARK)[0]}. Give the table a path without {VERSION_MARK}.",
+            file=path,
+        )
     return _STORES.get(scheme, FsspecLogStore)(file_system, single_writer=single_writer)
 
 

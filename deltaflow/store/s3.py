@@ -16,7 +16,7 @@ from deltaflow.store.fsspec_files import as_store_errors
 from deltaflow.store.fsspec_store import FsspecLogStore
 
 _PUT_ATTEMPTS = 5
-_VERSION = "?versionId="
+VERSION_MARK = "?versionId="
 """s3fs leaves out what follows it in a key, also where it is a part of the name."""
 
 
@@ -132,7 +132,7 @@ class _S3DataDirectory(FsspecDataDirectory):
         odd: list[StoreError] = []
         for name in names:
             path = self._inside(directory, name)
-            key, is_odd, _ = path.partition(_VERSION)
+            key, is_odd, _ = path.partition(VERSION_MARK)
             if is_odd:
                 reason = f"s3fs takes it for a version of {key}. Use another tool"
                 odd.append(StoreError(f"Cannot delete {path}: {reason}.", file=path))

@@ -141,6 +141,13 @@ def test_a_path_on_s3_without_a_bucket() -> None:
         store_for("s3:/t", {"anon": True})
 
 
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_a_path_that_s3fs_takes_for_a_version_of_another(scheme: str) -> None:
+    pytest.importorskip("s3fs")
+    with pytest.raises(StoreError, match=rf"takes it for a version of {scheme}://bucket/a\. Give"):
+        store_for(f"{scheme}://bucket/a?versionId=3/t", {"anon": True})
+
+
 def test_hdfs_without_libhdfs_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARROW_LIBHDFS_DIR", "/nowhere")
     monkeypatch.setenv("HADOOP_HOME", "/nowhere")

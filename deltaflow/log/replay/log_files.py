@@ -147,13 +147,17 @@ class LogFiles:
         self.check_contiguous(listing, first, last)
         return self._commits(listing, range(first, last + 1))
 
-    def commits_or_compactions(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
+    def commits_or_compactions(
+        self, listing: Listing, first: int, last: int, *, is_same_log: bool = False
+    ) -> Iterator[Commit]:
         """As `commits`, with log compactions in place of the commits that they cover.
 
-        The last one is always a commit: only that has the timestamp of the version.
+        The last one is always a commit: only that has the timestamp of the version. `is_same_log`: the
+        listing has the file that was read as the version before `first`. Then the commit that this process
+        has put last is not read again; a table that was made anew may have another one of its size and time.
         """
         self.check_contiguous(listing, first, last)
-        return self._commits_or_compactions(listing, first, last)
+        return self._commits_or_compactions(listing, first, last, is_same_log=is_same_log)
 
     def check_contiguous(self, listing: Listing, first: int, last: int) -> None:
         """CorruptLogError naming the commits from `first` to `last` that the listing lacks."""
@@ -168,7 +172,9 @@ class LogFiles:
                 missing=named,
             )
 
-    def _commits(self, listing: Listing, versions: Sequence[int]) -> Iterator[Commit]:
+    def _commits(
+        self, listing: Listing, versions: Sequence[int], *, is_same_log: bool = False
+    ) -> Iterator[Commit]:
         """The commits of versions, read lazily: where that costs little, ever more of them together."""
         if self.store.files_read_together == 1:
             for version in versions:
@@ -179,7 +185,7 @@ class LogFiles:
         while begin < len(versions):
             statuses = _small_enough([listing.commits[v] for v in versions[begin : begin + together]])
             check_size(f"{self.directory}/{statuses[0].name}", statuses[0].size)
-            own = self.own_commits.content(versions[begin], statuses[0])
+            own = self.own_commits.content(versions[begin], statuses[0]) if is_same_log else None
             statuses = statuses if own is None else statuses[:1]
             contents = self.store.read_together(self.directory, statuses) if own is None else [own]
             for status, content in zip(statuses, contents, strict=True):
@@ -194,7 +200,9 @@ class LogFiles:
         self.own_commits.compare(commit)
         return commit
 
-    def _commits_or_compactions(self, listing: Listing, first: int, last: int) -> Iterator[Commit]:
+    def _commits_or_compactions(
+        self, listing: Listing, first: int, last: int, *, is_same_log: bool
+    ) -> Iterator[Commit]:
         longest: dict[int, Compaction] = {}
         for compaction in sorted(listing.compactions, key=lambda compaction: compaction.last):
             if compaction.first < compaction.last <= last:
@@ -207,7 +215,7 @@ class LogFiles:
             if compacted is None:
                 place = bisect_right(begins, version)
                 end = min(last + 1, begins[place]) if place < len(begins) else last + 1
-                yield from self._commits(listing, range(version, end))
+                yield from self._commits(listing, range(version, end), is_same_log=is_same_log)
                 version = end
             else:
                 yield compacted

@@ -65,15 +65,15 @@ class OwnCommits:
             self._by_version[commit.version] = own
             if len(self._by_version) > _REMEMBERED:
                 del self._by_version[next(iter(self._by_version))]
-            is_kept = commit.version > 0 and len(data) <= _KEPT_BYTES
+            is_kept = len(data) <= _KEPT_BYTES
             self._newest = _Content(commit.version, data, began_ms, ended_ms) if is_kept else None
 
     def content(self, version: int, status: FileStatus) -> bytes | None:
         """The bytes of the commit that this process has put last, if the file that is there has its size and
         the time of the put. This saves a request.
 
-        The size alone does not suffice: a table that another process drops and makes anew by the same
-        statement begins with a commit of the same size. So the first commit is always read back.
+        For logs of which the version before is known to be there: a table that another process drops and
+        makes anew by the same statements has commits of the same sizes, and may have them at the same time.
         """
         with self._lock:
             newest = self._newest

@@ -84,18 +84,24 @@ class ReadingTogether(LocalLogStore):
 
 
 @pytest.mark.parametrize("was_seen", [False, True])
-def test_a_table_that_was_made_anew_by_the_same_statement_is_read(tmp_path: Path, *, was_seen: bool) -> None:
+def test_a_table_that_was_made_anew_by_the_same_statements_is_read(tmp_path: Path, *, was_seen: bool) -> None:
     log = DeltaLog(ReadingTogether(), str(tmp_path / "table"))
     create(log, "0", id="table-1")
+    append(log, "1")
     if was_seen:
         log.snapshot()
-    size = os.path.getsize(tmp_path / "table/_delta_log" / commit_name(0))
+    directory = tmp_path / "table/_delta_log"
+    sizes = [(directory / commit_name(version)).stat().st_size for version in (0, 1)]
     shutil.rmtree(log.path)
-    create(DeltaLog(LocalLogStore(), log.path), "a", id="table-2")
-    commit = tmp_path / "table/_delta_log" / commit_name(0)
-    assert commit.stat().st_size == size
-    assert paths(log) == ["a"]
+    another = DeltaLog(LocalLogStore(), log.path)
+    create(another, "a", id="table-2")
+    append(another, "b")
+    assert [(directory / commit_name(version)).stat().st_size for version in (0, 1)] == sizes
+    (commit,) = log.commits(1, 1)
+    assert [file.path for file in commit.adds] == ["b"]
+    assert paths(log) == ["a", "b"]
     assert log.snapshot().metadata.id == "table-2"
+    assert paths(DeltaLog(log._files.store, log.path)) == ["a", "b"]
 
 
 def test_the_own_commit_is_not_read_back(tmp_path: Path) -> None:
@@ -112,7 +118,7 @@ def test_the_own_commit_is_not_read_back(tmp_path: Path) -> None:
     assert paths(log) == ["0", "1"]
     append(log, "2")
     assert paths(log) == ["0", "1", "2"]
-    # But for the first one: a table that was made anew may begin with one of the same size.
+    # But for the first one: no version before it says that the log is the same.
     assert [os.path.basename(path) for path in read if path.endswith(".json")] == [commit_name(0)]
 
 
