@@ -16,6 +16,7 @@ import io.deltaflow.spark.sql.BuiltMerges;
 import io.deltaflow.spark.sql.DeltaParser;
 import io.deltaflow.spark.sql.DynamicOverwrite;
 import io.deltaflow.spark.sql.NamedChanges;
+import io.deltaflow.spark.sql.ReadTargets;
 import io.deltaflow.spark.sql.TableChanges;
 import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -74,6 +75,9 @@ public final class DeltaExtensions {
     session.extensions().injectResolutionRule(new AbstractFunction1() {
       public Object apply(Object newSession) { return new StreamMetadata(); }
     });
+    session.extensions().injectResolutionRule(new AbstractFunction1() {
+      public Object apply(Object newSession) { return new ReadTargets((SparkSession) newSession); }
+    });
   }
 
   /** An existing session has built its optimizer. Only this list of rules is read each time. */
@@ -95,8 +99,8 @@ public final class DeltaExtensions {
     Analyzer analyzer = session.sessionState().analyzer();
     Seq early = with(with(analyzer.hintResolutionRules(), new NamedChanges(session)), new BuiltMerges(session));
     PrivateFields.set(analyzer, "hintResolutionRules", early);
-    PrivateFields.set(
-        analyzer, "extendedResolutionRules", with(analyzer.extendedResolutionRules(), new StreamMetadata()));
+    Seq late = with(with(analyzer.extendedResolutionRules(), new StreamMetadata()), new ReadTargets(session));
+    PrivateFields.set(analyzer, "extendedResolutionRules", late);
   }
 
   /** The rules and this one, unless they have one of its class. */

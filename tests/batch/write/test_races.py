@@ -209,6 +209,24 @@ def test_an_append_that_reads_its_table_is_not_blind(spark, table, tmp_path, bef
     assert ids(load(spark, table)) == [0, 1, 2, 3, 4, 5]
 
 
+def test_an_insert_whose_subquery_reads_its_table_is_not_blind(spark, table, before_commit):
+    spark.range(3).write.format("delta").save(table)
+    name = f"delta.`{table}`"
+
+    def insert(end):
+        missing = f"NOT EXISTS (SELECT 1 FROM {name} AS t WHERE t.id = s.id)"
+        spark.sql(f"INSERT INTO {name} SELECT id FROM range({end}) AS s WHERE {missing}")
+
+    insert(5)
+    assert not commit_info(table, 1)["isBlindAppend"]
+    before_commit(lambda: spark.range(5, 6).write.format("delta").mode("append").save(table))
+    with pytest.raises(ConcurrentAppendException):
+        insert(9)
+    assert ids(load(spark, table)) == [0, 1, 2, 3, 4, 5]
+    insert(9)
+    assert ids(load(spark, table)) == list(range(9))
+
+
 def test_a_version_of_the_past_may_be_brought_back(spark, table):
     spark.range(3).write.format("delta").save(table)
     spark.range(9).write.format("delta").mode("overwrite").save(table)

@@ -442,6 +442,57 @@ def test_write_to_makes_and_replaces_tables(spark: SparkSession, database: Path,
     assert tuples(spark.table("u")) == tuples(spark.table("t")) == [(1, "a")]
 
 
+IN_SUBQUERIES = {
+    "NOT EXISTS": "INSERT INTO {t} SELECT id, 'n' FROM s "
+    "WHERE NOT EXISTS (SELECT 1 FROM {t} AS x WHERE x.id = s.id)",
+    "IN": "INSERT INTO {t} SELECT id + 3, 'n' FROM s WHERE id IN (SELECT id FROM {t} WHERE id < 2)",
+    "IN of a view": "INSERT INTO {t} SELECT id + 3, 'n' FROM s "
+    "WHERE id IN (SELECT id FROM seen WHERE id < 2)",
+    "scalar": "INSERT INTO {t} (p, id) SELECT 'n', (SELECT max(id) + 1 FROM {t}) + id FROM s WHERE id < 2",
+    "lateral": "INSERT INTO {t} SELECT y.id + 3, 'n' FROM s, "
+    "LATERAL (SELECT id FROM {t} AS x WHERE x.id = s.id) y WHERE s.id < 2",
+    "an older version": "INSERT INTO {t} SELECT id, 'n' FROM s "
+    "WHERE id NOT IN (SELECT id FROM {t} VERSION AS OF 1)",
+    "options": "INSERT INTO {t} SELECT id, 'n' FROM s "
+    "WHERE id > 2 AND id NOT IN (SELECT id FROM {t} WITH (versionAsOf = 0))",
+    "REPLACE WHERE": "INSERT INTO {t} REPLACE WHERE p = 'n' SELECT id, 'n' FROM s "
+    "WHERE id NOT IN (SELECT id FROM {t})",
+}
+
+
+@pytest.mark.parametrize("statement", IN_SUBQUERIES.values(), ids=IN_SUBQUERIES)
+@pytest.mark.parametrize("by_path", [False, True], ids=["by name", "by path"])
+@pytest.mark.sampled(5)
+def test_a_subquery_reads_the_target(
+    spark: SparkSession, t: str, database: Path, statement: str, by_path: bool
+) -> None:
+    name = f"delta.`{database / t}`" if by_path else t
+    spark.range(5).createOrReplaceTempView("s")
+    spark.sql(f"SELECT * FROM {name}").createOrReplaceTempView("seen")
+    spark.sql(statement.format(t=name))
+    assert tuples(spark.table(t)) == [(0, "a"), (1, "b"), (2, "a"), (3, "n"), (4, "n")]
+
+
+def test_a_subquery_reads_the_target_by_every_door(spark: SparkSession, t: str) -> None:
+    spark.sql("INSERT OVERWRITE t SELECT id + 10, 'a' FROM range(3) WHERE id IN (SELECT id FROM t)")
+    assert tuples(spark.table(t)) == [(10, "a"), (11, "a"), (12, "a")]
+    selected = "SELECT id + 20 AS id, 'b' AS p FROM range(13) WHERE id IN (SELECT id FROM t)"
+    spark.sql(selected).writeTo(t).append()
+    assert tuples(spark.table(t)) == [(10, "a"), (11, "a"), (12, "a"), (30, "b"), (31, "b"), (32, "b")]
+    another = spark.newSession()
+    another.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
+    another.sql("DELETE FROM t WHERE id < 30 AND id IN (SELECT id FROM t)")
+    another.sql("INSERT INTO t SELECT max(id) + 1, 'c' FROM range(40) WHERE id IN (SELECT id FROM t)")
+    assert tuples(spark.table(t)) == [(30, "b"), (31, "b"), (32, "b"), (33, "c")]
+
+
+def test_a_statement_reads_the_target_beside_its_subquery(spark: SparkSession, t: str) -> None:
+    if spark.version.startswith("4.0."):
+        pytest.skip("Spark 4.0 takes the target for a view if the statement reads it in FROM")
+    spark.sql("INSERT INTO t SELECT max(id) + 1, 'c' FROM t HAVING max(id) = (SELECT max(id) FROM t)")
+    assert tuples(spark.table(t)) == [(0, "a"), (1, "b"), (2, "a"), (3, "c")]
+
+
 def test_writes_into_a_path(spark: SparkSession, database: Path) -> None:
     by_path = f"delta.`{database}/a path%20`"
     spark.sql(f"CREATE TABLE {by_path} USING delta AS SELECT 1L AS id, 'a' AS p")
