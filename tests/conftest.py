@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 set_jvm_options()
 
-# What a collection of all tests makes is kept: to look for garbage in it would take a third of its CPU time.
+# What a collection of all tests makes is kept: to look for garbage in it took a fifth of its CPU time.
 gc.disable()
 
 

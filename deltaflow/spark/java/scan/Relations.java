@@ -1,5 +1,6 @@
 package io.deltaflow.spark.scan;
 
+import java.util.LinkedHashMap;
 import java.util.Map;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -8,6 +9,7 @@ import io.deltaflow.spark.bridge.Settings;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
@@ -16,6 +18,14 @@ import scala.Option;
 /** Makes relations for Spark's own Parquet reader from Python's answers about scans. */
 public final class Relations {
   private Relations() {}
+
+  /** A node of a plan that reads the table at a path with these options of a reader. */
+  public static LogicalRelation node(SparkSession session, String path, Map options) {
+    Map request = new LinkedHashMap();
+    request.put("path", path);
+    request.put("options", new LinkedHashMap(options));
+    return LogicalRelation$.MODULE$.apply(read(session, request), false);
+  }
 
   /** The relation over the table of a request, which has the path and the options. */
   public static BaseRelation read(SparkSession session, Map request) {

@@ -1,8 +1,7 @@
 package io.deltaflow.spark.sql;
 
 import java.lang.reflect.Method;
-import java.util.LinkedHashMap;
-import java.util.Map;
+import java.util.Collections;
 
 import io.deltaflow.spark.scan.ChangeFeeds;
 import io.deltaflow.spark.scan.PinScans;
@@ -14,7 +13,6 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.CacheManager;
 import org.apache.spark.sql.execution.CachedData;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
-import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -32,10 +30,7 @@ public final class CachedFrames {
   public static void readAnew(SparkSession session, String path) {
     CacheManager cache = session.sharedState().cacheManager();
     if (cache.isEmpty()) return;
-    Map request = new LinkedHashMap();
-    request.put("path", path);
-    request.put("options", new LinkedHashMap());
-    LogicalRelation table = LogicalRelation$.MODULE$.apply(Relations.read(session, request), false);
+    LogicalRelation table = Relations.node(session, path, Collections.emptyMap());
     Path root = PinScans.scan(table).root();
     for (Object cached : CollectionConverters.asJava(all(cache))) {
       LogicalPlan plan = ((CachedData) cached).plan();

@@ -1,6 +1,5 @@
 package io.deltaflow.spark.sql;
 
-import java.util.LinkedHashMap;
 import java.util.Map;
 
 import io.deltaflow.spark.scan.ChangeFeeds;
@@ -11,7 +10,6 @@ import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias$;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import scala.Function1;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
@@ -47,10 +45,7 @@ public final class NamedChanges extends Rule {
   }
 
   private LogicalPlan changes(UnresolvedRelation named) {
-    Map request = new LinkedHashMap();
-    request.put("path", path(named));
-    request.put("options", new LinkedHashMap(named.options().asCaseSensitiveMap()));
-    LogicalPlan rows = LogicalRelation$.MODULE$.apply(Relations.read(session, request), false);
+    LogicalPlan rows = Relations.node(session, path(named), named.options().asCaseSensitiveMap());
     return SubqueryAlias$.MODULE$.apply(named.multipartIdentifier(), rows);
   }
 }

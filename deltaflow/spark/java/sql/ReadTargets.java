@@ -2,10 +2,10 @@ package io.deltaflow.spark.sql;
 
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
+import io.deltaflow.spark.expressions.Plans;
 import io.deltaflow.spark.scan.Relations;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -14,7 +14,6 @@ import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
-import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.Function1;
 import scala.Option;
@@ -46,10 +45,7 @@ public final class ReadTargets extends Rule {
 
   private LogicalRelation scan(DataSourceV2Relation target) {
     DeltaTable table = (DeltaTable) target.table();
-    Map request = new LinkedHashMap();
-    request.put("path", table.path());
-    request.put("options", new LinkedHashMap(target.options().asCaseSensitiveMap()));
-    LogicalRelation found = LogicalRelation$.MODULE$.apply(Relations.read(session, request), table.v1Table());
+    LogicalRelation found = Relations.node(session, table.path(), target.options().asCaseSensitiveMap());
     // Names around the subquery's table may have been resolved to the target's columns.
     Map known = new HashMap();
     for (Object column : CollectionConverters.asJava(target.output())) known.put(((Attribute) column).name(), column);
@@ -58,7 +54,7 @@ public final class ReadTargets extends Rule {
       Object same = known.get(((Attribute) column).name());
       columns.add(same == null ? column : same);
     }
-    return new LogicalRelation(found.relation(), CollectionConverters.asScala(columns).toList(),
-        Option.apply(table.v1Table()), false, Option.empty());
+    return new LogicalRelation(
+        found.relation(), Plans.seq(columns), Option.apply(table.v1Table()), false, Option.empty());
   }
 }

@@ -20,7 +20,6 @@ import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.OneRowRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.datasources.LogicalRelation$;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.IntegerType;
 import org.apache.spark.sql.types.LongType;
@@ -69,10 +68,7 @@ public final class TableChanges extends AbstractFunction1 {
     Expression table = (Expression) all.get(0);
     if (!(table.dataType() instanceof StringType) || !table.foldable()) throw refused("table", table.sql(), 1);
     String name = String.valueOf(table.eval(InternalRow.empty()));
-    Map load = new LinkedHashMap();
-    load.put("path", function.equals(BY_PATH) ? name : path(session, name));
-    load.put("options", options);
-    return LogicalRelation$.MODULE$.apply(Relations.read(session, load), false);
+    return Relations.node(session, function.equals(BY_PATH) ? name : path(session, name), options);
   }
 
   private String path(SparkSession session, String name) {
