@@ -85,6 +85,13 @@ CATALOGUE: dict[str, Entry] = {
         "{wanted}. Cast the column of the source; or, if the table widens types (delta.enableTypeWidening), "
         "ALTER TABLE … ALTER COLUMN {column_name} TYPE {given}, and start the stream again.",
     ),
+    "DELTA_APPLY_CHANGES_TYPE_BESIDE": (
+        "42K09",
+        "apply_changes: the table at {beside} cannot keep values of the target as they are: {differences}. "
+        "Give the columns of both the same types: ALTER TABLE delta.`{beside}` SET TBLPROPERTIES "
+        "('delta.enableTypeWidening' = 'true'), then ALTER TABLE delta.`{beside}` ALTER COLUMN … TYPE …; or "
+        "so in the target, where its type is the narrower one. Then start the stream again.",
+    ),
     "DELTA_CANNOT_CHANGE_LOCATION": (
         "42601",
         "Cannot change the 'location' of the Delta table using SET TBLPROPERTIES.",
@@ -878,6 +885,12 @@ CATALOGUE: dict[str, Entry] = {
         "Use mode 'append', 'overwrite' or 'ignore'.",
     ),
     "DELTA_PROTOCOL_PROPERTY_NOT_INT": ("42K06", None),
+    "DELTA_QUARANTINE_TYPES": (
+        "42K09",
+        "The quarantine at {quarantine} cannot keep rows of the stream as they are: {differences}. Give the "
+        "stream another quarantine; or, if the new type is a wider one, let the quarantine widen its types: "
+        "ALTER TABLE delta.`{quarantine}` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true').",
+    ),
     "DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE": ("KD004", None),
     "DELTA_READ_SOURCE_SCHEMA_CONFLICT": (
         "42K07",

@@ -13,14 +13,21 @@ from __future__ import annotations
 from pyspark.sql.types import CharType, LongType, StringType, StructField, StructType, VarcharType
 
 from deltaflow.batch.rows.char_varchar import declared_type
-from deltaflow.batch.rows.schema_on_write import DeclaredTable, schema_rules
+from deltaflow.batch.rows.schema_on_write import DeclaredTable, SchemaRules
 from deltaflow.batch.write.overwrites import MatchingRows, OverwriteScope
 from deltaflow.batch.write.transactional_write import WriteOperation, begin_write
-from deltaflow.errors import DeltaInvariantViolationException
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaInvariantViolationException,
+    SchemaMismatchError,
+)
 from deltaflow.log import DeltaLog, SetTransaction
 from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
 from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, names_with_invalid_characters
+from deltaflow.log.protocol.schema_merging import obstacles_to_writing
+from deltaflow.log.protocol.type_widening import keeps_values
 from deltaflow.spark.write.file_write import Quarantine, RowPlan
+from deltaflow.store import given_path
 from deltaflow.streaming.messages import BatchRequest
 
 
@@ -50,18 +57,31 @@ def begin_quarantine(
             StructField("row", frame),
         ]
     )
-    write = begin_write(
-        schema,
-        [],
-        {},
-        rules=schema_rules({"mergeSchema": "true"}, {}, store_assignment=request.store_assignment_policy),
-        operation=operation,
-        transaction=transaction,
-        overwrite_scope=scope,
-        declared=DeclaredTable(properties=_mapping_of_names(frame)),
-        application=SetTransaction(app_id=query_id, version=batch_id, last_updated=transaction.log.clock()),
-        only_with_files=True,
-    )
+    try:
+        write = begin_write(
+            schema,
+            [],
+            {},
+            rules=SchemaRules(merge_schema=True, fits=keeps_values),
+            operation=operation,
+            transaction=transaction,
+            overwrite_scope=scope,
+            declared=DeclaredTable(properties=_mapping_of_names(frame)),
+            application=SetTransaction(
+                app_id=query_id, version=batch_id, last_updated=transaction.log.clock()
+            ),
+            only_with_files=True,
+        )
+    except SchemaMismatchError as mismatch:
+        assert transaction.snapshot is not None
+        differences = obstacles_to_writing(
+            transaction.snapshot.schema, schema, fits=keeps_values, may_add=True
+        )
+        raise DeltaAnalysisException(
+            error_class="DELTA_QUARANTINE_TYPES",
+            differences="; ".join(differences),
+            quarantine=given_path(log.path),
+        ) from mismatch
     return Quarantine(write, batch_id, query_id, _cast_errors(rows), _value_errors(rows, table_schema))
 
 

@@ -6,7 +6,7 @@ Source: delta-spark's ImplicitMetadataOperation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from pyspark.sql import types as T
@@ -36,6 +36,7 @@ from deltaflow.log.protocol.schema import CHAR_VARCHAR, check_no_duplicates, che
 from deltaflow.log.protocol.schema_merging import (
     Fits,
     can_cast,
+    can_grow,
     can_store,
     can_store_or_parse,
     obstacles_to_writing,
@@ -261,7 +262,17 @@ def _check_and_merge(
     computed = [field for field in table_schema.fields if is_computed(field) and field.name not in data.names]
     given = check_partition_columns(T.StructType([*data.fields, *computed]), partition_by, path)
     other_partitioning = given if given and given != list(snapshot.partition_columns) else None
-    differences = obstacles_to_writing(table_schema, data, fits=rules.fits, may_add=rules.merge_schema)
+    may_grow = rules.merge_schema and rules.may_grow and not records_type_changes(snapshot.protocol)
+    may_widen = rules.merge_schema and widens_types(snapshot.protocol, snapshot.metadata)
+
+    fits_as_it_is = rules.fits
+
+    def fits(given: T.DataType, column: T.DataType) -> bool:
+        grows = (may_grow and can_grow(given, column)) or (may_widen and can_widen(column, given))
+        return grows or fits_as_it_is(given, column)
+
+    rules = replace(rules, fits=fits)
+    differences = obstacles_to_writing(table_schema, data, fits=fits, may_add=rules.merge_schema)
     if differences or other_partitioning is not None:
         raise _mismatch(
             snapshot.metadata, table_schema, frame_schema, differences, other_partitioning, rules, path
@@ -277,8 +288,8 @@ def _check_and_merge(
             as_table_schema(data),
             table=path,
             fits=rules.fits,
-            may_grow=rules.may_grow and not records_type_changes(snapshot.protocol),
-            may_widen=widens_types(snapshot.protocol, snapshot.metadata),
+            may_grow=may_grow,
+            may_widen=may_widen,
         )
         merged = widened(snapshot, with_declarations_of(merged, table_schema))
     is_mapped = snapshot.mapping_mode != "none"

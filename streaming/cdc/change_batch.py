@@ -175,6 +175,7 @@ class ChangeBatch:
         if snapshot is None:
             fields = [*self.columns.data, *self.columns.engine_fields(history=True)]
             snapshot = whole.create(self.spark, fields, {}, self.side.properties)
+        self.side.check_history(snapshot, target)
         # Its transactions may have expired: a history that was begun has rows.
         if target.num_files and not snapshot.transactions and not snapshot.num_files:
             self.side.begin_history(table.toDF())

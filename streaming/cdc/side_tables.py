@@ -13,6 +13,7 @@ that appends, if the batch has deletes, and after some dozens of those one that 
 from __future__ import annotations
 
 import logging
+import operator
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,12 +22,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from deltaflow.batch.delta_table import DeltaTable
+from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log import DeltaLog, Snapshot
 from deltaflow.log.protocol.column_mapping import physical_name
 from deltaflow.log.protocol.data_types import EXACT_JSON
 from deltaflow.log.protocol.properties import COLUMN_MAPPING_MODE
+from deltaflow.log.protocol.schema_merging import Fits, obstacles_to_writing
+from deltaflow.log.protocol.type_widening import keeps_values
 from deltaflow.store import given_path
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
@@ -95,8 +100,9 @@ class SideTables:
         self.late_path, self.history_path, self._path = (
             posixpath.join(self.target, DIRECTORY, name) for name in ("late", "history", "deletes")
         )
-        log = DeltaLog.for_table(self._path)
-        self._snapshot: Snapshot | None = log.snapshot() if log.exists() else None
+        self._snapshot = _snapshot(self._path)
+        if self._snapshot is not None:
+            self._check_types(self._snapshot, columns.keys, keeps_values)
 
     def deletes(self) -> DataFrame | None:
         """The remembered deletes (keys, SEQUENCE); None if there are none."""
@@ -130,8 +136,10 @@ class SideTables:
     def keep_late(self, changes: DataFrame, write: Write, now_ms: int) -> None:
         """Appends changes that came later than the horizon. When a batch is run again, others may be late
         than before, because its target may have changed meanwhile: the table gets those that it lacks."""
-        log = DeltaLog.for_table(self.late_path)
-        is_again = log.exists() and write.is_in(log.snapshot())
+        table = _snapshot(self.late_path)
+        if table is not None:
+            self._check_types(table, self._columns.data, keeps_values)
+        is_again = table is not None and write.is_in(table)
         rows = self._not_yet_late(changes) if is_again else changes
         rows = rows.withColumn(RECORDED_AT, F.timestamp_millis(F.lit(now_ms)))
         writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
@@ -149,6 +157,23 @@ class SideTables:
 
         there = late.select(text(late).alias("\0late"))
         return changes.join(there, text(changes) == F.col("\0late"), "left_anti")
+
+    def check_history(self, history: Snapshot, target: Snapshot) -> None:
+        """DELTA_APPLY_CHANGES_TYPE_BESIDE unless the columns of the history have the target's types: values
+        go from either to the other."""
+        self._check_types(history, target.schema.fields, operator.eq)
+
+    def _check_types(self, beside: Snapshot, fields: Sequence[T.StructField], fits: Fits) -> None:
+        """A write would round what does not fit."""
+        given = T.StructType(list(fields))
+        differences = obstacles_to_writing(beside.schema, given, fits=fits, may_add=True)
+        if differences:
+            raise DeltaIllegalStateException(
+                error_class="DELTA_APPLY_CHANGES_TYPE_BESIDE",
+                differences="; ".join(differences),
+                beside=given_path(beside.path),
+                table=self.target,
+            )
 
     def begin_history(self, target: DataFrame) -> None:
         """Puts the rows that the target has into the history, once: those of which no change has told."""
@@ -170,6 +195,11 @@ class SideTables:
         if self._snapshot is None:
             return set()
         return set(pc.unique(_changes_of_files(self._snapshot)).to_pylist())
+
+
+def _snapshot(path: str) -> Snapshot | None:
+    log = DeltaLog.for_table(path)
+    return log.snapshot() if log.exists() else None
 
 
 def forget(spark: SparkSession, deletes: Snapshot, now_ms: int, horizon_ms: int) -> None:

@@ -311,6 +311,89 @@ def test_another_schema_of_the_stream(
     ]
 
 
+@pytest.mark.parametrize(
+    ("kept", "given", "policy"),
+    [
+        ("20", "0.7D", "ANSI"),
+        ("20", "1L << 40", "ANSI"),
+        ("20", "'text'", "LEGACY"),
+        ("CAST(0.5 AS FLOAT)", "0.1D", "ANSI"),
+        ("1.5", "CAST(1.25 AS DECIMAL(8, 4))", "ANSI"),
+        ("DATE'2024-01-01'", "TIMESTAMP_NTZ'2024-01-01 12:00:00'", "ANSI"),
+    ],
+)
+@pytest.mark.sampled(2)
+def test_a_value_that_the_quarantine_would_round(
+    streams: Any,
+    settings: Any,
+    table: str,
+    sink: str,
+    checkpoint: str,
+    quarantine: str,
+    kept: str,
+    given: str,
+    policy: str,
+) -> None:
+    """Another stream's rows stop it; those of a wider type are kept once the quarantine may widen its own."""
+    streams.append(table, 0, 2)
+    for i, value in enumerate((kept, given)):
+        path, frame = f"{sink}{i}", streams.read(table).selectExpr("id", f"{value} AS v")
+        make(path, pa.field("id", pa.int64()), small="id < 1")
+        streams.spark.sql(
+            f"ALTER TABLE delta.`{path}` ADD COLUMNS v {frame.schema['v'].dataType.simpleString()}"
+        )
+        if i == 0:
+            streams.copy(frame, path, f"{checkpoint}{i}", quarantinePath=quarantine)
+
+    def second() -> Any:
+        with settings({"spark.sql.storeAssignmentPolicy": policy}):
+            return streams.write(frame, path, f"{checkpoint}1", quarantinePath=quarantine)
+
+    before = versions(quarantine)
+    message = streams.failed(second())
+    assert f"[DELTA_QUARANTINE_TYPES] The quarantine at {quarantine} cannot keep rows" in message
+    assert "column row.v is " in message
+    assert (versions(quarantine), streams.ids(path)) == (before, [])
+    streams.spark.sql(
+        f"ALTER TABLE delta.`{quarantine}` SET TBLPROPERTIES ("
+        "'delta.enableTypeWidening' = 'true', 'delta.feature.timestampNtz' = 'supported')"
+    )
+    if given == "'text'":
+        assert "Give the stream another quarantine" in streams.failed(second())
+        return
+    query = streams.ended(second())
+    rows = load(streams.spark, quarantine).where(f"query_id = '{query.id}'").select("row.*")
+    assert rows.collect() == streams.spark.sql(f"SELECT 1L AS id, {given} AS v").collect()
+    assert streams.ids(path) == [0]
+
+
+def test_a_narrower_type_than_the_quarantine_has(
+    streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
+) -> None:
+    streams.append(table, 0, 2)
+    for i, value in enumerate(("0.5D", "7", "CAST(8 AS SHORT)")):
+        make(f"{sink}{i}", pa.field("id", pa.int64()), pa.field("v", pa.float64()), small="id < 1")
+        frame = streams.read(table).selectExpr("id", f"{value} AS v")
+        streams.copy(frame, f"{sink}{i}", f"{checkpoint}{i}", quarantinePath=quarantine)
+    assert sorted(row["row"]["v"] for row in rows_so_far(quarantine)) == [0.5, 7.0, 8.0]
+
+
+def test_a_constraint_of_the_quarantine(
+    streams: Any, table: str, sink: str, checkpoint: str, quarantine: str
+) -> None:
+    """The error says whose it is."""
+    make(sink, pa.field("id", pa.int64()), small="id < 1")
+    streams.append(table, 0, 2)
+    streams.copy(streams.read(table), sink, checkpoint, quarantinePath=quarantine)
+    streams.spark.sql(f"ALTER TABLE delta.`{quarantine}` ADD CONSTRAINT few CHECK (batch_id < 1)")
+    streams.append(table, 2, 3)
+    query = streams.write(streams.read(table), sink, checkpoint, quarantinePath=quarantine)
+    message = streams.failed(query)
+    assert "CHECK constraint few" in message
+    assert f"(table {quarantine})" in message
+    assert len(rows_so_far(quarantine)) == 1
+
+
 def test_char_lengths(streams: Any, table: str, sink: str, checkpoint: str, quarantine: str) -> None:
     long = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
     short = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}

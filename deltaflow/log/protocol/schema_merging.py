@@ -15,7 +15,7 @@ from deltaflow.log.protocol.type_widening import can_widen
 _POINTS_IN_TIME = (T.DateType, T.TimestampType, T.TimestampNTZType)
 _PARSED = (T.NumericType, *_POINTS_IN_TIME, T.BooleanType, T.BinaryType)
 _GROWING: tuple[type[T.DataType], ...] = (T.ByteType, T.ShortType, T.IntegerType)
-"""A column of one of these types may be widened to a later one."""
+"""A column of one of these types may be widened to a later one: Parquet keeps all as 32-bit integers."""
 
 Fits = Callable[[T.DataType, T.DataType], bool]
 """Whether values of the first type may be written into a column of the second; neither is nested."""
@@ -49,6 +49,11 @@ def can_store_or_parse(data: T.DataType, column: T.DataType) -> bool:
 def can_cast(data: T.DataType, column: T.DataType) -> bool:
     """Store assignment by the policy LEGACY: any cast between atomic types; Spark refuses impossible ones."""
     return can_store(data, column) or (isinstance(data, T.AtomicType) and isinstance(column, T.AtomicType))
+
+
+def can_grow(data: T.DataType, column: T.DataType) -> bool:
+    """Whether one column can hold both by growing among byte, short and integer, without type widening."""
+    return type(data) in _GROWING and type(column) in _GROWING
 
 
 def check_append_schema(
@@ -206,8 +211,7 @@ def _merged(
         return nullable_type(data_type)
     if may_widen and can_widen(table_type, data_type):
         return data_type
-    # Parquet keeps all three as 32-bit integers.
-    if may_grow and type(table_type) in _GROWING and type(data_type) in _GROWING:
+    if may_grow and can_grow(data_type, table_type):
         return max(table_type, data_type, key=lambda either: _GROWING.index(type(either)))
     if not fits(data_type, table_type):
         conflicts.append(_type_difference(table_type, data_type, path))

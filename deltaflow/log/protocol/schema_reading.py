@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from deltaflow.log.protocol.column_mapping import keeps_names
 from deltaflow.log.protocol.data_types import have_one_shape, inner_fields, types_within
-from deltaflow.log.protocol.type_widening import can_widen
+from deltaflow.log.protocol.type_widening import keeps_values
 
 Path = Sequence[str]
 
@@ -43,7 +43,7 @@ def can_read_removed(schema: T.StructType, before: T.StructType) -> bool:
     obstacle = obstacle_to_reading(
         schema,
         before,
-        fits=lambda data, reader: data == reader or isinstance(data, T.NullType) or can_widen(data, reader),
+        fits=keeps_values,
         may_omit_columns=True,
         may_add_columns=True,
         takes_any_nulls=True,

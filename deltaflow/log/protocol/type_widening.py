@@ -65,6 +65,11 @@ def fits_widened(data: T.DataType, column: T.DataType) -> bool:
     return data == column or can_widen(data, column)
 
 
+def keeps_values(data: T.DataType, column: T.DataType) -> bool:
+    """Whether a column of the second type keeps every value of the first as it is."""
+    return isinstance(data, T.NullType) or fits_widened(data, column)
+
+
 def has_type_changes(schema: T.StructType) -> bool:
     """Whether the schema records a change of a type."""
     return any(TYPE_CHANGES in field.metadata for field in _fields(schema))

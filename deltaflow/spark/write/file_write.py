@@ -241,7 +241,10 @@ def _violated(request: ViolatedRequest) -> None:
         if error_class == "DELTA_REPLACE_WHERE_MISMATCH"
         else DeltaInvariantViolationException
     )
-    raise error_type(message, error_class=error_class, table=_write(request.handle).path)
+    write = _write(request.handle)
+    # With a quarantine, no row fails at the stream's own table.
+    refusing = write if write.quarantine is None else write.quarantine.write
+    raise error_type(message, error_class=error_class, table=refusing.path)
 
 
 @dispatcher.handle("write.withoutColumn")

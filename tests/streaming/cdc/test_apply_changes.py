@@ -9,6 +9,7 @@ import shutil
 import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -953,6 +954,89 @@ def test_a_history_of_some_columns_whose_column_was_renamed(spark, table):
     of_table.apply(renamed, Write("q", 1))
     found = load(spark, table).select("name", "other", "__START_AT", "__END_AT")
     assert tuples(found) == [("a", "x", 1, 2), ("b", "y", 2, None)]
+
+
+def widen(spark, path, column, data_type):
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    spark.sql(f"ALTER TABLE delta.`{path}` ALTER COLUMN {column} TYPE {data_type}")
+
+
+@pytest.mark.parametrize(
+    ("beside", "narrow", "wide", "value"),
+    [
+        ("history", "INT", "DOUBLE", 0.7),
+        ("history", "FLOAT", "DOUBLE", 0.1),
+        ("history", "DECIMAL(10,1)", "DECIMAL(12,3)", Decimal("1.234")),
+        ("late", "FLOAT", "DOUBLE", 0.1),
+    ],
+)
+@pytest.mark.sampled(2)
+def test_a_value_that_a_table_beside_a_widened_target_would_round(spark, table, beside, narrow, wide, value):
+    """The batch stops before it has changed anything, and goes on when the type is the same in both."""
+    now = [10**12]
+    options = {"scd_type": 2, "track_history": ["v"]} if beside == "history" else {"horizon_ms": 1_000}
+    of_table, schema = applier(table, clock=lambda: now[0], **options), "id INT, v {}, op STRING, at INT"
+
+    def apply(number, *rows, data_type=narrow):
+        of_table.apply(batch(spark, *rows, schema=schema.format(data_type)), Write("q", number))
+        now[0] += 10_000
+
+    one = Decimal(1) if "DECIMAL" in narrow else 1 if narrow == "INT" else 1.0
+    apply(0, (1, one, "u", 1), (2, one, "d", 50))
+    apply(1, (3, one, "d", 60))
+    apply(2, (4, one, "u", 10))  # The first of the late ones, where deletes are forgotten.
+    widen(spark, table, "v", wide)
+    path = f"{table}/_changes/{beside}"
+    before = {each: versions(each) for each in (table, path)}
+    told = (5, value, "u", 11)
+    with pytest.raises(
+        DeltaIllegalStateException, match=r"column v is .* in the table and .* in the data"
+    ) as raised:
+        apply(3, told, data_type=wide)
+    assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_TYPE_BESIDE"
+    assert f"{path} cannot keep values" in str(raised.value)
+    assert {each: versions(each) for each in (table, path)} == before
+    widen(spark, path, "v", wide)
+    apply(3, told, data_type=wide)
+    found = load(spark, table if beside == "history" else path).where("id = 5").select("v")
+    assert tuples(found) == [(value,)]
+
+
+def test_a_key_that_the_remembered_deletes_would_round(spark, table):
+    """A delete of 1.25 that is remembered as one of 1 lets the row come back, and another one go."""
+    of_table = replace(applier(table), data_columns=DataColumns(["id"], except_columns=("op", "at")))
+    schema, one, other = "id {}, name STRING, op STRING, at INT", Decimal("1"), Decimal("1.25")
+    told = batch(spark, (one, "a", "u", 1), (Decimal(9), None, "d", 1), schema=schema.format("DECIMAL(10,0)"))
+    of_table.apply(told, Write("q", 0))
+    widen(spark, table, "id", "DECIMAL(12,2)")
+    batches = [
+        batch(spark, *rows, schema=schema.format("DECIMAL(12,2)"))
+        for rows in ([(other, None, "d", 10)], [(other, "old", "u", 5), (one, "new", "u", 7)])
+    ]
+    deletes = f"{table}/_changes/deletes"
+    with pytest.raises(DeltaIllegalStateException, match="column id is decimal") as raised:
+        of_table.apply(batches[0], Write("q", 1))
+    assert raised.value.getCondition() == "DELTA_APPLY_CHANGES_TYPE_BESIDE"
+    widen(spark, deletes, "id", "DECIMAL(12,2)")
+    for number, rows in enumerate(batches, 1):
+        of_table.apply(rows, Write("q", number))
+    assert current(spark, table) == [(one, "new")]
+
+
+def test_a_restored_target_with_a_narrower_type_than_its_history(spark, table):
+    """Its rows follow from the history, whose values it would round."""
+    of_table, schema = applier(table, scd_type=2, track_history=["v"]), "id INT, v {}, op STRING, at INT"
+    of_table.apply(batch(spark, (1, 1, "u", 1), schema=schema.format("INT")), Write("q", 0))
+    first = versions(table)[-1]
+    for path in (table, f"{table}/_changes/history"):
+        widen(spark, path, "v", "DOUBLE")
+    of_table.apply(batch(spark, (1, 0.7, "u", 2), schema=schema.format("DOUBLE")), Write("q", 1))
+    DeltaTable.forPath(spark, table).restoreToVersion(first)
+    with pytest.raises(DeltaIllegalStateException, match="column v is double in the table and int"):
+        of_table.apply(batch(spark, (1, 3, "u", 3), schema=schema.format("INT")), Write("q", 2))
+    widen(spark, table, "v", "DOUBLE")
+    of_table.apply(batch(spark, (1, 3.0, "u", 3), schema=schema.format("DOUBLE")), Write("q", 2))
+    assert tuples(load(spark, table).select("v", "__START_AT")) == [(0.7, 2), (1.0, 1), (3.0, 3)]
 
 
 @pytest.mark.long
