@@ -16,6 +16,7 @@ import deltaflow
 from deltaflow import DeltaTable
 from deltaflow.errors import DeltaConcurrentModificationException
 from deltaflow.log.observer import set_observer
+from tests.tables import INTERPRETED
 
 Operation = Callable[[SparkSession, str], object]
 
@@ -91,6 +92,7 @@ def main() -> None:
         "held",
         master="local[1]",
         config={
+            **INTERPRETED,
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
             "spark.driver.host": "127.0.0.1",

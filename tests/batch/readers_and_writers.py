@@ -25,11 +25,13 @@ from pyspark.sql import SparkSession
 
 import deltaflow
 from deltaflow.errors import DeltaConcurrentModificationException
+from tests.tables import INTERPRETED
 
 Row = tuple[str, int]
 """(writer, sequence): which operation of which writer a row came with."""
 _MODES = ("append", "overwrite", "overwrite", "append")
 _CONFIG = {
+    **INTERPRETED,
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.host": "127.0.0.1",

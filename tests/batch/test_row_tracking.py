@@ -31,7 +31,7 @@ from tests.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 ENABLED = {"delta.enableRowTracking": "true"}
 COLUMNS = ["id", "id div 10 AS p", "CAST(id AS INT) AS v"]

@@ -17,7 +17,7 @@ from tests.tables import actions, commit_info, load, tuples, versions, write
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 WIDENS = "'delta.enableTypeWidening' = 'true', 'delta.feature.timestampNtz' = 'supported'"
 GROWS = {

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.processes import Daemon
+from tests.tables import INTERPRETED
 
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 
@@ -24,6 +25,7 @@ def start_server(folder: Path, *arguments: str, **variables: str) -> Daemon:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
+        **INTERPRETED,
     }
     given = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     return Daemon("server", [*command, "--master", "local[2]", *given], folder, environment | variables)

@@ -16,6 +16,7 @@ import deltaflow
 from deltaflow import DeltaTable
 from deltaflow.streaming import apply_changes
 from deltaflow.testing.steps import unwatched
+from tests.tables import INTERPRETED
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -28,6 +29,7 @@ def session() -> SparkSession:
         "faults",
         master="local[2]",
         config={
+            **INTERPRETED,
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
             "spark.default.parallelism": "1",

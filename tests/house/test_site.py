@@ -51,6 +51,7 @@ def test_every_page_is_listed() -> None:
     assert set(listed(PROJECT["nav"])) == pages
 
 
+@pytest.mark.long
 def test_the_site_builds_without_a_warning() -> None:
     pytest.importorskip("zensical", reason="the extra docs is not installed")
     done = subprocess.run(

@@ -20,6 +20,7 @@ from deltaflow.log import DeltaLog
 from tests.batch.random_operations import SCHEMA, merge_of
 from tests.races.jobs import Job, carry_out
 from tests.races.operations import Operation
+from tests.tables import INTERPRETED
 
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -131,6 +132,7 @@ def session(jar: str, settings: dict[str, str]) -> SparkSession:
         config={
             **({"spark.jars": jar} if jar else {}),
             **{f"spark.hadoop.{name}": value for name, value in settings.items()},
+            **INTERPRETED,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": "700m",

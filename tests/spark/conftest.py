@@ -19,8 +19,9 @@ REPOSITORY = Path(__file__).parents[2]
 PREAMBLE = """
 import os, sys
 from pathlib import Path
-from tests.tables import ids, load
+from tests.tables import INTERPRETED, ids, load
 SETTINGS = {
+    **INTERPRETED,
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.host": "127.0.0.1",

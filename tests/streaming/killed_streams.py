@@ -23,6 +23,7 @@ import deltaflow
 from deltaflow.log.observer import set_observer
 from deltaflow.streaming import apply_changes
 from deltaflow.streaming.cdc import ChangeRows
+from tests.tables import INTERPRETED
 
 ROWS_PER_BATCH = 30
 
@@ -81,6 +82,7 @@ def main(folder: Path, streams: list[tuple[str, str, str, str]]) -> None:
         "killed",
         master="local[2]",
         config={
+            **INTERPRETED,
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
             "spark.driver.host": "127.0.0.1",

@@ -26,7 +26,7 @@ from tests.tables import actions, latest_version, load, write
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 OF_FEATURES = STREAMS.parent / "features" / "streams"
 
 Batches = dict[int, list[tuple[Any, ...]]]

@@ -11,7 +11,7 @@ from deltaflow.errors import DeltaAnalysisException, SchemaMismatchError
 from deltaflow.tables import DeltaMergeBuilder
 from tests.tables import data_files, load
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from deltaflow import DeltaTable
 from tests.tables import actions, load, tuples, versions
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 def values(spark, text, *names):

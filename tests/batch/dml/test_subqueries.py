@@ -18,7 +18,7 @@ from tests.tables import load, rows_by_deltalake, tuples, versions
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 @pytest.fixture(autouse=True)

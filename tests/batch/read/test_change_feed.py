@@ -25,7 +25,7 @@ from tests.tables import commit_file, edit_commit, load
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 def changes(spark: SparkSession, path: str, **options: Any) -> DataFrame:

@@ -21,7 +21,7 @@ from deltaflow.log import DeltaLog
 from tests.conftest import Settings
 from tests.tables import commit_file, load
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted", "no_open_handles")]
 
 Sql = Callable[[str], list[tuple[Any, ...]]]
 SCRIPTS = {"spark.sql.scripting.enabled": "true"}

@@ -22,7 +22,7 @@ from deltaflow.errors import (
 from deltaflow.log import DeltaLog
 from tests.tables import ids, load, tuples
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted", "no_open_handles")]
 
 ROW = "SELECT 1 AS id, 'ab' AS c, 'x' AS p"
 Door = Callable[[SparkSession, str, Path], Any]

@@ -18,7 +18,7 @@ from tests.tables import actions, load, rows_by_deltalake, tuples, versions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 COLUMNS = "id BIGINT, s STRING, day STRING GENERATED ALWAYS AS (concat('d', id % 2)), twice BIGINT"
 DEFINITION = f"({COLUMNS} GENERATED ALWAYS AS (id * 2)) USING delta PARTITIONED BY (day)"

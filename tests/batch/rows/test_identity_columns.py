@@ -21,7 +21,7 @@ from tests.tables import actions, commit_info, latest_version, load, rows_by_del
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 NUMBERS = "(START WITH 10 INCREMENT BY 5)"
 ALWAYS = f"(id BIGINT GENERATED ALWAYS AS IDENTITY {NUMBERS}, v INT, s STRING) USING delta"

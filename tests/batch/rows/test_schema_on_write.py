@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from deltaflow.errors import SchemaError, SchemaMismatchError
 from tests.tables import actions, files_below, load, rows, versions, write
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 

@@ -34,7 +34,7 @@ from tests.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 MODE = "delta.columnMapping.mode"
 Ids = dict[tuple[str, ...], int]
 

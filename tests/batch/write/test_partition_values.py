@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from tests.tables import actions, checkpoint_versions, commit_file, ids, load, rows, rows_by_deltalake
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 ODD_STRINGS = [
     "plain",

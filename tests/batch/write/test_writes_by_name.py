@@ -15,7 +15,7 @@ from deltaflow.errors import DeltaError, DeltaUnsupportedOperationException, Sch
 from deltaflow.log import DeltaLog, Snapshot
 from tests.tables import actions, tuples
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_open_handles")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted", "no_open_handles")]
 
 Log = Callable[[str], Snapshot]
 

@@ -512,6 +512,7 @@ def test_a_row_that_was_deleted_since_late_changes_were_found(spark, table, monk
     assert current(spark, table) == [(3, "c")]
 
 
+@pytest.mark.long
 def test_a_change_with_the_sequence_of_a_delete_that_was_forgotten(spark, table):
     """The row that the delete has ended still tells it."""
     now = [time.time_ns() // 1_000_000]

@@ -21,7 +21,7 @@ from deltaflow.streaming.cdc.target import Target
 from tests.streaming.cdc.messages import array, decimal, event, field, unscaled, with_schema
 from tests.tables import load, tuples
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 PLACEHOLDER = "__debezium_unavailable_value"
 ID, NAME = field("id", "int32"), field("name", "string")
@@ -181,6 +181,7 @@ def test_a_key_that_is_written_otherwise(spark, table, form, old, new):
     assert tuples(load(spark, table).select("name")) == [("b",)]
 
 
+@pytest.mark.long
 def test_numbers_without_a_schema_part_keep_their_digits(spark):
     """As decimal.format=NUMERIC has them, and as decimal.handling.mode=string has them."""
     envelope = Debezium(schema="x DECIMAL(38, 10), n TINYINT", decimals="string")
