@@ -13,6 +13,7 @@ from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentExcepti
 from deltaflow.log import Snapshot
 from deltaflow.log.protocol.identity_columns import is_identity
 from deltaflow.log.protocol.schema import GENERATION_EXPRESSION, nullable_type
+from deltaflow.log.protocol.type_widening import can_widen
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     COLUMN_SEQUENCES,
@@ -191,7 +192,7 @@ def _as_type(given: T.StructField, field: T.StructField, snapshot: Snapshot | No
         value = F.when(F.length(value) > 0, value)
     if given.dataType == field.dataType:
         return value
-    if _is_widened(given.dataType, field.dataType):
+    if can_widen(given.dataType, field.dataType):
         return value.cast(field.dataType)
     if given.dataType.simpleString() == field.dataType.simpleString():
         return value  # they differ in which inner values may be null
