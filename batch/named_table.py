@@ -12,7 +12,7 @@ from deltaflow.log import LOG_DIRECTORY, DeltaLog
 from deltaflow.spark.expressions.frames import under_name
 from deltaflow.spark.sql.catalog_tables import find_table
 from deltaflow.spark.sql.statements import NamedTable
-from deltaflow.store import directories_above, given_path, store_for, table_path
+from deltaflow.store import directories_above, given_path, real_path, scheme_part, store_for, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,9 +89,11 @@ def qualified(rows: DataFrame, table: NamedTable) -> DataFrame:
 
 
 def enclosing_table(path: str) -> str | None:
-    """The directory of the Delta table that a path lies in, if any."""
+    """The directory of the Delta table that a path lies in, if any: by its name, or through local links."""
     store, given = store_for(table_path(path))
-    logs = {posixpath.join(parent, LOG_DIRECTORY): parent for parent in directories_above(given)}
+    places = [given] if scheme_part(given) is not None else [given, real_path(given)]
+    parents = [parent for place in places for parent in directories_above(place)]
+    logs = {posixpath.join(parent, LOG_DIRECTORY): parent for parent in parents}
     missing = set(store.absent(list(logs)))
     return next((parent for log, parent in logs.items() if log not in missing), None)
 

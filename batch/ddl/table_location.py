@@ -10,7 +10,7 @@ from deltaflow.batch.options import boolean_option, required_path
 from deltaflow.errors import DeltaAnalysisException, DeltaTableNotFoundError
 from deltaflow.log import DeltaLog
 from deltaflow.spark.scan.file_index import hadoop_path
-from deltaflow.spark.sql.catalog_tables import set_location
+from deltaflow.spark.sql.catalog_tables import location_of, set_location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ def set_table_location(
         raise DeltaAnalysisException(
             error_class="DELTA_CANNOT_SET_LOCATION_ON_PATH_IDENTIFIER", table=table.path
         )
-    log = DeltaLog.for_table(required_path(location))
+    log = DeltaLog.for_table(location_of(spark, table.name, required_path(location)))
     destination = log.snapshot_if_exists()
     if destination is None:
         raise DeltaTableNotFoundError(

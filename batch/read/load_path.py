@@ -27,7 +27,7 @@ from deltaflow.log.files.partition_values import folder_values, typed_values, wi
 from deltaflow.log.protocol.column_mapping import physical_name
 from deltaflow.log.protocol.properties import SESSION_TIME_ZONE, TIME_TRAVEL_BY_PATH_ENABLED
 from deltaflow.spark.expressions.timestamps import timestamp_of_text, timestamp_or_none
-from deltaflow.store import given_path, scheme_part, store_for, table_path
+from deltaflow.store import given_path, real_path, scheme_part, store_for, table_path
 
 _LOG = logging.getLogger(__name__)
 
@@ -178,7 +178,9 @@ def _table_and_partition(path: str) -> tuple[str, dict[str, str | None]]:
     root = None if is_root else enclosing_table(given_path(given))
     if root is None:  # if there is no table, opening it raises the error
         return given, {}
-    fragment = given.removeprefix(root.rstrip("/") + "/")
+    prefix = root.rstrip("/") + "/"
+    place = given if given.startswith(prefix) else real_path(given)
+    fragment = place.removeprefix(prefix)
     if not all("=" in folder for folder in fragment.split("/")):
         raise DeltaAnalysisException(error_class="DELTA_INVALID_PARTITION_PATH", path=fragment, table=root)
     partition = folder_values(fragment)

@@ -138,8 +138,8 @@ def is_same_directory(path: str, other: str) -> bool:
         return path == other
     try:
         return os.path.samefile(path, other)
-    except OSError:  # one of them is not there
-        return False
+    except OSError:  # one of them is not there yet
+        return real_path(path) == real_path(other)
 
 
 def store_for(

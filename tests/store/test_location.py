@@ -199,3 +199,4 @@ def test_a_directory_is_the_same_by_every_name(tmp_path: Path) -> None:
     assert is_same_directory(str(tmp_path / "none"), str(tmp_path / "none"))
     assert not is_same_directory(str(other), str(table))
     assert not is_same_directory(str(tmp_path / "none"), str(table))
+    assert is_same_directory(str(link / "none"), str(table / "none"))

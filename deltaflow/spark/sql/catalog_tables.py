@@ -37,6 +37,11 @@ def create_table(spark: SparkSession, statement: Mapping[str, Any]) -> None:
     java_classes(spark).sql.TableBuilder.run(spark._jsparkSession, msgspec.json.encode(statement).decode())
 
 
+def location_of(spark: SparkSession, name: str, location: str) -> str:
+    """The path that a statement gives the table of a full name: a relative one is below its database's."""
+    return str(java_classes(spark).sql.CatalogEntries.pathOfName(spark._jsparkSession, name, location))
+
+
 def set_location(spark: SparkSession, name: str, path: str) -> None:
     """Gives the entry of a table, by its full name, another location. A cached table is cached anew."""
     is_cached = spark.catalog.isCached(name)

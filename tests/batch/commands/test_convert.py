@@ -316,6 +316,10 @@ def test_a_part_of_a_delta_table(spark: SparkSession, path: str) -> None:
     with pytest.raises(DeltaAnalysisException, match=f"in the Delta table {path}") as error:
         convert(spark, f"{path}/p=1")
     assert condition_of(error) == "DELTA_OPERATION_NOT_ALLOWED"
+    link = Path(path).with_name("link")
+    link.symlink_to(f"{path}/p=1")
+    with pytest.raises(DeltaAnalysisException, match=f"link lies in the Delta table {path}"):
+        convert(spark, str(link))
     assert not Path(path, "p=1", "_delta_log").exists()
 
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
+from deltaflow import DeltaTable
 from deltaflow.errors import (
     DeltaAnalysisException,
     DeltaError,
@@ -232,6 +233,41 @@ def test_a_name_that_says_otherwise_than_the_table_that_is_there(
     assert refused.value.error_class == error_class
     assert not spark.catalog.tableExists("t")
     assert DeltaLog.for_table(str(database / "path")).latest_version() == 0
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda spark: spark.sql("CREATE TABLE t (id BIGINT) USING delta LOCATION 'a/table'"),
+        lambda spark: spark.sql("CREATE TABLE t USING delta LOCATION 'a/table' AS SELECT 7L AS id LIMIT 0"),
+        lambda spark: spark.range(0).write.format("delta").option("path", "a/table").saveAsTable("t"),
+        lambda spark: (
+            spark.range(0).writeTo("t").using("delta").tableProperty("location", "a/table").create()
+        ),
+        lambda spark: (
+            DeltaTable.create(spark).tableName("t").location("a/table").addColumn("id", "long").execute()
+        ),
+    ],
+    ids=["create", "as select", "saveAsTable", "writeTo", "builder"],
+)
+def test_a_location_that_is_relative_is_below_the_databases(
+    spark: SparkSession, database: Path, tmp_path: Path, monkeypatch: Any, create: Callable[..., Any]
+) -> None:
+    """It is so for every table in Spark's catalog. What is at the same place below the working directory is
+    another table."""
+    monkeypatch.chdir(tmp_path)
+    spark.range(100, 103).write.format("delta").save(str(tmp_path / "a" / "table"))
+    create(spark)
+    spark.sql("INSERT INTO t VALUES (1)")
+    spark.range(2, 3).write.format("delta").mode("append").option("path", "a/table").saveAsTable("t")
+    assert rows_by_deltalake(str(database / "a" / "table")) == [{"id": 1}, {"id": 2}]
+    assert spark.table("t").count() == 2
+    assert load(spark, str(tmp_path / "a" / "table")).count() == 3
+    spark.sql("CREATE OR REPLACE TABLE t USING delta LOCATION 'a/table' AS SELECT 9L AS id")
+    spark.sql("CREATE TABLE other USING delta LOCATION 'b/table' AS SELECT 8L AS id")
+    assert spark.table("t").collect() == [(9,)]
+    spark.sql("ALTER TABLE t SET LOCATION 'b/table'")
+    assert spark.table("t").collect() == [(8,)]
 
 
 @pytest.mark.parametrize(

@@ -308,6 +308,13 @@ def test_a_path_inside_a_table_reads_its_partition(spark, months, folder, expect
     assert months in caplog.text
 
 
+def test_a_link_to_a_partition_reads_it(spark, months, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(f"{months}/month=1")
+    assert ids(load(spark, str(link))) == [1, 4, 7, 10]
+    assert ids(load(spark, f"{link}/kind=a b%2F0")) == [4, 10]
+
+
 def test_a_path_inside_a_table_is_another_frame(spark, months):
     assert not load(spark, f"{months}/month=1").sameSemantics(load(spark, months))
     assert load(spark, f"{months}/month=1@v0").count() == 4

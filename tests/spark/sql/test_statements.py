@@ -308,6 +308,16 @@ def test_refused_before_a_file_is_touched(named: World, tree: Callable[[Path], A
     assert str(tables.listTables(DATABASE)) == entries
 
 
+def test_a_directory_that_lies_in_a_table_through_a_link(world: World, tree: Callable[[Path], Any]) -> None:
+    link = world.folder / "link"
+    link.symlink_to(world.path / "m=1")
+    files = tree(world.path)
+    for place in (link, link / "inner"):
+        with pytest.raises(DeltaUnsupportedOperationException, match="past the log"):
+            world.sql(f"INSERT OVERWRITE DIRECTORY '{place}' USING parquet SELECT 1 AS a")
+    assert tree(world.path) == files
+
+
 @pytest.mark.parametrize(
     ("statement", "name"),
     [

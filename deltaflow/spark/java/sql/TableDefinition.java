@@ -40,14 +40,15 @@ public final class TableDefinition {
     this.ident = ident;
     this.isPath = isPath;
     this.isInCatalog = existing != null;
-    Object location = properties.get(TableCatalog.PROP_LOCATION);
+    String location = (String) properties.get(TableCatalog.PROP_LOCATION);
+    if (!isPath && location != null) location = CatalogEntries.path(session, CatalogEntries.database(ident), location);
     if (isInCatalog) {
       this.isManaged = existing.tableType().equals(CatalogTableType.MANAGED());
       this.path = CatalogEntries.path(existing);
     } else {
       this.isManaged = !isPath && location == null;
       if (isPath) this.path = ident.name();
-      else if (location != null) this.path = CatalogEntries.path((String) location);
+      else if (location != null) this.path = location;
       else this.path = CatalogEntries.defaultPath(session, ident);
     }
     if (!isPath && !isInCatalog) CatalogEntries.checkName(session, ident);
