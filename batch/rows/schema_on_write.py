@@ -264,7 +264,6 @@ def _check_and_merge(
     other_partitioning = given if given and given != list(snapshot.partition_columns) else None
     may_grow = rules.merge_schema and rules.may_grow and not records_type_changes(snapshot.protocol)
     may_widen = rules.merge_schema and widens_types(snapshot.protocol, snapshot.metadata)
-
     fits_as_it_is = rules.fits
 
     def fits(given: T.DataType, column: T.DataType) -> bool:
