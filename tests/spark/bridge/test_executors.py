@@ -103,3 +103,48 @@ spark.stop()
 
 def test_executors_in_their_own_processes_need_nothing_of_ours(run: Callable[..., str]) -> None:
     run(SCRIPT)
+
+
+LOST = """
+import threading, time
+import deltaflow
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+os.environ["SPARK_WORKER_DIR"] = os.getcwd()
+spark = deltaflow.session("lost executors", master="local-cluster[2,1,512]", config={
+    **SETTINGS, "spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1",
+    "spark.sql.files.maxPartitionBytes": "300000", "spark.sql.files.openCostInBytes": "300000"})
+spark.range(0, 20000, 1, 8).write.format("delta").save("source")
+check = "TBLPROPERTIES ('delta.constraints.half' = 'r < 0.5')"
+spark.sql(f"CREATE TABLE delta.`{os.getcwd()}/sink` (id BIGINT, r DOUBLE) USING delta {check}")
+
+def run():
+    # The rows come to a part in whatever order, and so get other numbers each time.
+    rows = spark.readStream.format("delta").load("source").repartition(8, "id").withColumn("r", F.rand(1))
+    writer = rows.writeStream.format("delta").option("checkpointLocation", "checkpoint")
+    writer.option("quarantinePath", "aside").trigger(availableNow=True).start("sink").awaitTermination()
+
+def kill_executors():
+    # The rows of the quarantine are written, and those of the table are not yet.
+    while not list(Path("sink").glob("*.parquet")):
+        time.sleep(0.01)
+    for process in spark._jvm.java.lang.ProcessHandle.current().descendants().toArray():
+        process.destroyForcibly()
+
+killing = threading.Thread(target=kill_executors)
+killing.start()
+try:
+    run()
+except StreamingQueryException as error:
+    assert "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error), error
+    print("failed")
+killing.join()
+run()
+found = ids(load(spark, "sink")) + ids(load(spark, "aside").select("row.id"))
+assert sorted(found) == list(range(20000)), len(set(found))
+spark.stop()
+"""
+
+
+def test_rows_of_a_quarantined_batch_are_judged_once_if_executors_are_lost(run: Callable[..., str]) -> None:
+    run(LOST)

@@ -146,8 +146,7 @@ public final class FileWrite {
           rows = new RowChanges(session, given, plan);
         } else {
           quarantine = new Quarantine(session, given, plan, target);
-        }
-        if (quarantine != null) {
+          quarantine.judge();
           RowChanges refused = quarantine.refused();
           commit.put("quarantined", write(session, refused.plan(), refused.columns(), target, handle));
         }

@@ -7,6 +7,7 @@ import java.util.List;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import io.deltaflow.spark.expressions.Plans;
+import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Concat;
@@ -41,7 +42,7 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Divides the rows of a micro-batch into those that fit the table, and those that do not, each with the reason.
  *
- * The batch's plan runs once: Spark's cache keeps its rows, in memory or on disk, until both parts are written.
+ * The batch's plan runs once: a local checkpoint keeps its rows, in memory or on disk, until both parts are written.
  * Spark's TryEval makes an expression null for a row for which it throws. An expression that may be null anyway is
  * put into a struct of one field, which is null for no other reason.
  */
@@ -96,6 +97,17 @@ public final class Quarantine {
     reason = reasonOrNull.toAttribute();
     rows = InMemoryRelation$.MODULE$.apply(new DefaultCachedBatchSerializer(), StorageLevel.MEMORY_AND_DISK(), judged,
         Option.empty(), Plans.standIn(columnsOf(judged)));
+  }
+
+  /**
+   * Judges all rows, in a job of its own, and cuts what they came from. Of a plan that is not deterministic, a part
+   * that Spark computed again between the two writes would be judged otherwise: rows would be in both tables, or in
+   * none. If an executor is lost with its rows, the batch fails now, and runs again as a whole.
+   */
+  public void judge() {
+    RDD judged = rows.cacheBuilder().cachedColumnBuffers();
+    judged.localCheckpoint();
+    judged.count();
   }
 
   /** The rows that fit, as rows of the table. */
