@@ -110,7 +110,6 @@ import threading, time
 import deltaflow
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
-os.environ["SPARK_WORKER_DIR"] = os.getcwd()
 spark = deltaflow.session("lost executors", master="local-cluster[2,1,512]", config={
     **SETTINGS, "spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1",
     "spark.sql.files.maxPartitionBytes": "300000", "spark.sql.files.openCostInBytes": "300000"})
