@@ -6,7 +6,7 @@ Source: delta-spark's ImplicitMetadataOperation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 from pyspark.sql import types as T
@@ -264,13 +264,11 @@ def _check_and_merge(
     other_partitioning = given if given and given != list(snapshot.partition_columns) else None
     may_grow = rules.merge_schema and rules.may_grow and not records_type_changes(snapshot.protocol)
     may_widen = rules.merge_schema and widens_types(snapshot.protocol, snapshot.metadata)
-    fits_as_it_is = rules.fits
 
     def fits(given: T.DataType, column: T.DataType) -> bool:
         grows = (may_grow and can_grow(given, column)) or (may_widen and can_widen(column, given))
-        return grows or fits_as_it_is(given, column)
+        return grows or rules.fits(given, column)
 
-    rules = replace(rules, fits=fits)
     differences = obstacles_to_writing(table_schema, data, fits=fits, may_add=rules.merge_schema)
     if differences or other_partitioning is not None:
         raise _mismatch(

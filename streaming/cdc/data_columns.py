@@ -30,11 +30,7 @@ from deltaflow.streaming.cdc.changes import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# A value of one of these types is one of every type after it in the same list.
-_WIDENED: list[list[type[T.DataType]]] = [
-    [T.ByteType, T.ShortType, T.IntegerType, T.LongType],
-    [T.FloatType, T.DoubleType],
-]
+_FLOATS = (T.FloatType, T.DoubleType)
 _DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
 _MAX_DIGITS = 38
 # The empty value of one of these types in a partition column is null in the table.
@@ -153,7 +149,7 @@ class DataColumns:
 
 def have_common_type(a: T.DataType, b: T.DataType) -> bool:
     """Whether a union of columns of these types keeps every value as it is."""
-    if a.simpleString() == b.simpleString() or _is_widened(a, b) or _is_widened(b, a):
+    if a.simpleString() == b.simpleString() or (isinstance(a, _FLOATS) and isinstance(b, _FLOATS)):
         return True
     of_a, of_b = _digits(a), _digits(b)
     if of_a is None or of_b is None:
@@ -164,11 +160,6 @@ def have_common_type(a: T.DataType, b: T.DataType) -> bool:
 def is_computed(field: T.StructField) -> bool:
     """Whether the table itself gives a column its values, if a write does not."""
     return GENERATION_EXPRESSION in field.metadata or is_identity(field)
-
-
-def _is_widened(narrow: T.DataType, wide: T.DataType) -> bool:
-    a, b = type(narrow), type(wide)
-    return any(a in types and b in types[types.index(a) :] for types in _WIDENED)
 
 
 def _digits(data_type: T.DataType) -> tuple[int, int] | None:

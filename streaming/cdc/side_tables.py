@@ -100,7 +100,7 @@ class SideTables:
         self.late_path, self.history_path, self._path = (
             posixpath.join(self.target, DIRECTORY, name) for name in ("late", "history", "deletes")
         )
-        self._snapshot = _snapshot(self._path)
+        self._snapshot = DeltaLog.for_table(self._path).snapshot_if_exists()
         if self._snapshot is not None:
             self._check_types(self._snapshot, columns.keys, keeps_values)
 
@@ -136,7 +136,7 @@ class SideTables:
     def keep_late(self, changes: DataFrame, write: Write, now_ms: int) -> None:
         """Appends changes that came later than the horizon. When a batch is run again, others may be late
         than before, because its target may have changed meanwhile: the table gets those that it lacks."""
-        table = _snapshot(self.late_path)
+        table = DeltaLog.for_table(self.late_path).snapshot_if_exists()
         if table is not None:
             self._check_types(table, self._columns.data, keeps_values)
         is_again = table is not None and write.is_in(table)
@@ -195,11 +195,6 @@ class SideTables:
         if self._snapshot is None:
             return set()
         return set(pc.unique(_changes_of_files(self._snapshot)).to_pylist())
-
-
-def _snapshot(path: str) -> Snapshot | None:
-    log = DeltaLog.for_table(path)
-    return log.snapshot() if log.exists() else None
 
 
 def forget(spark: SparkSession, deletes: Snapshot, now_ms: int, horizon_ms: int) -> None:

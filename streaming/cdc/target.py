@@ -36,8 +36,7 @@ class Target:
         path = self.path
         if self.name is not None:
             path = _path_of_name(spark, self.name)
-        log = None if path is None else DeltaLog.for_table(table_path(path))
-        return log.snapshot() if log is not None and log.exists() else None
+        return None if path is None else DeltaLog.for_table(table_path(path)).snapshot_if_exists()
 
     def table(self, spark: SparkSession) -> DeltaTable:
         """The table, which exists."""
