@@ -918,6 +918,13 @@ CATALOGUE: dict[str, Entry] = {
         "'replaceWhere' cannot be used with data filters when 'dataChange' is set to false. "
         "Filters: {predicate}.",
     ),
+    "DELTA_ROWS_COMPUTED_TWICE": (
+        "40000",
+        "Spark has two copies of some rows ({parts} parts) that it was to compute once for this write into "
+        "{target}, because two attempts of a task ran at once. Rows that are not deterministic differ in "
+        "them. The table is as it was. Run the write, or start the query, again; with spark.speculation = "
+        "false this is rare.",
+    ),
     "DELTA_ROW_TRACKING_BACKFILL_NEEDED": (
         "55000",
         "Cannot enable row tracking here: {number} files of the table have no row ids yet. Set "

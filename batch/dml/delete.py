@@ -7,7 +7,6 @@ read or written.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,13 +38,11 @@ def delete(
     deleted, a commit is made only to record a txnVersion; none is made of one that the table has already.
     """
     where = F.lit(True) if condition is None else condition
-    with RowLevelOperation(spark, path, "DELETE") as operation, ExitStack() as resources:
+    with RowLevelOperation(spark, path, "DELETE") as operation:
         if operation.is_repeated:
             return 0
         rows = named(operation.rows())
         materialized = MaterializedRows(operation, rows, where, {}) if has_subquery(where) else None
-        if materialized is not None:
-            resources.enter_context(materialized)
         found = operation.find(rows, where, None if materialized is None else materialized.places)
         touched = found.files
         predicates = [] if condition is None else [found.condition]

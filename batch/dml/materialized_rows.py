@@ -1,8 +1,8 @@
 """The rows that a DELETE or UPDATE with subqueries changes, with their new values, found once.
 
 A subquery may have another answer each time that Spark runs it. So the condition and the values are evaluated
-by one execution, which reads one version of each Delta table, and its rows are kept until the commit (Spark's
-local checkpoint: what is lost of it fails the operation, and is never computed anew).
+by one execution, which reads one version of each Delta table, and its rows are kept until the commit
+(Checkpoints).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from deltaflow.batch.dml.broadcasts import bytes_of, with_broadcast_hint
 from deltaflow.batch.dml.row_level_operation import RowLevelOperation
 from deltaflow.batch.read.own_scans import reads_newest, scans_of_table
 from deltaflow.errors import DeltaIllegalStateException
-from deltaflow.spark.expressions.frames import read_at, release, source_facts
+from deltaflow.spark.expressions.frames import read_at, source_facts
 from deltaflow.spark.scan.file_index import FILE, POSITION, hadoop_path
 
 if TYPE_CHECKING:
@@ -26,10 +26,7 @@ _VALUE, _FOUND = "\0value", "\0found"
 
 
 class MaterializedRows:
-    """The rows of a frame for which a condition is true: their places, and values for some columns.
-
-    A context manager: its end gives back what was materialised.
-    """
+    """The rows of a frame for which a condition is true: their places, and values for some columns."""
 
     def __init__(
         self, operation: RowLevelOperation, rows: DataFrame, where: Column, values: Mapping[str, Column]
@@ -43,13 +40,6 @@ class MaterializedRows:
         self.found = F.col(_FOUND).isNotNull()
         """Whether a row of such a frame is one of the materialised ones."""
 
-    def __enter__(self) -> MaterializedRows:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._kept is not None:
-            release(self._kept)
-
     def places(self) -> DataFrame:
         """Finds the rows by one job, and records what their subqueries read of the table; gives the file and
         the position of each."""
@@ -59,7 +49,7 @@ class MaterializedRows:
         wanted = operation.rows(like=matching.select(*values), places=True)
         read_at(wanted, hadoop_path(operation.snapshot.path), operation.snapshot.version)
         record_reads(operation, source_facts(wanted).scans)
-        self._kept = wanted.localCheckpoint(eager=True)
+        self._kept = operation.checkpoints.keep(wanted)
         return self._kept.select(FILE, POSITION)
 
     def beside(self, rows: DataFrame, matching_rows: int) -> DataFrame:

@@ -23,7 +23,6 @@ the JVM, and 4 for each clause.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -83,11 +82,8 @@ def merge(
     """
     check_clauses(clauses)
     path = DeltaLog.for_table(path).path
-    with (
-        MergeSource(source) as merge_source,
-        _operation(spark, path, merge_source, clauses, read_version) as operation,
-        ExitStack() as resources,
-    ):
+    merge_source = MergeSource(source)
+    with _operation(spark, path, merge_source, clauses, read_version) as operation:
         if operation.is_repeated:
             return None
         schema, settings = operation.snapshot.schema, operation.transaction.session
@@ -114,7 +110,7 @@ def merge(
         if resolution.reads_metadata:
             target = target.select("*", target.metadataColumn("_metadata"))
         if resolution.has_subqueries:
-            resolved = with_evaluated_subqueries(operation, resolved, resources)
+            resolved = with_evaluated_subqueries(operation, resolved)
         with MergeJoin(operation, merge_source, target, resolved) as join:
             return _Merge(join).run()
 
@@ -146,7 +142,7 @@ class _Merge:
         self._update_schema()
         join, operation, counts = self.join, self.join.operation, self.counts
         mode = MERGE_MATERIALIZE_SOURCE.of(operation.transaction.session, operation.snapshot.path)
-        join.source.materialize(join.merge.columns, mode)
+        join.source.materialize(join.merge.columns, mode, operation.checkpoints)
         candidates = join.candidates()
         found = join.matches(candidates)
         changed = join.changed(found, candidates)

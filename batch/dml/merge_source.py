@@ -1,8 +1,7 @@
 """The source of a MERGE: read by several jobs, which have to find the same rows in it.
 
-What may give other rows the next time is materialised (Spark's local checkpoint: what is lost of it fails the
-operation, and is never computed anew), as delta-spark's MergeIntoMaterializeSource does. A source that is not
-reads Delta tables at one version.
+What may give other rows the next time is materialised (Checkpoints), as delta-spark's
+MergeIntoMaterializeSource does. A source that is not reads Delta tables at one version.
 """
 
 from __future__ import annotations
@@ -23,14 +22,16 @@ from deltaflow.batch.options import session_setting
 from deltaflow.batch.read.own_scans import oldest_version, scans_of_table
 from deltaflow.log.protocol.properties import IGNORE_CORRUPT_FILES, IGNORE_MISSING_FILES
 from deltaflow.spark.expressions.analysis import references, since_epoch
+from deltaflow.spark.expressions.checkpoints import Checkpoints
 from deltaflow.spark.expressions.epoch import timestamp_ntz
-from deltaflow.spark.expressions.frames import SourceFacts, at_one_time, pinned, release, source_facts
+from deltaflow.spark.expressions.frames import SourceFacts, at_one_time, pinned, source_facts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # So many values of the source's keys are looked for in each file's statistics; of more, the range.
 _LISTED = 100
+_CHECKPOINTED = "LogicalRDD"
 _OF_A_TABLE = {"DeltaScan", "SubqueryAlias", "View"}
 # What Python gets for bytes of a text that are no UTF-8: the text of the row may be another one.
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
@@ -39,7 +40,7 @@ _RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampT
 
 
 class MergeSource:
-    """The rows of a source. A context manager: its end gives back what was materialised."""
+    """The rows of a source."""
 
     def __init__(self, source: DataFrame) -> None:
         self._spark: SparkSession = source.sparkSession
@@ -47,7 +48,7 @@ class MergeSource:
         # What Spark has cached it finds by the plan as it is.
         self.frame = source if self._facts.cached else pinned(source)
         """The rows; the attributes stay the same when they are materialised."""
-        self._checkpointed: DataFrame | None = None
+        self._is_materialized = False
         self.rows = 0
         """How many there are; known after `key_bounds`."""
         self._used: list[Column] = []
@@ -55,13 +56,6 @@ class MergeSource:
         """Of the columns that are used; None if Spark knows the size."""
         self.time_ms = 0
         """What materialising them took."""
-
-    def __enter__(self) -> MergeSource:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._checkpointed is not None:
-            release(self._checkpointed)
 
     def version_read(self, path: str) -> int | None:
         """The version of the table at `path` that the source reads; None if it reads none, or one of the past
@@ -75,7 +69,7 @@ class MergeSource:
             self.frame = timed
         return found
 
-    def materialize(self, used: Sequence[Column], mode: str) -> None:
+    def materialize(self, used: Sequence[Column], mode: str, checkpoints: Checkpoints) -> None:
         """Materialises the columns that are used, if the mode (`all`, `none`, `auto`) and the source ask for
         it."""
         started = time.perf_counter_ns()
@@ -83,7 +77,10 @@ class MergeSource:
         if mode == "all" or (mode == "auto" and not self._is_repeatable()):
             columns = self._used or references(self.frame, [F.lit(1)])
             needed = self.frame.select(*columns) if columns else self.frame
-            self.frame = self._checkpointed = needed.localCheckpoint(eager=True)
+            self.frame = checkpoints.keep(needed)
+            self._is_materialized = True
+        elif _CHECKPOINTED in self._facts.operators:
+            checkpoints.add_read(self.frame)
         self.time_ms = (time.perf_counter_ns() - started) // 1_000_000
 
     def _is_repeatable(self) -> bool:
@@ -132,7 +129,7 @@ class MergeSource:
     @property
     def _has_statistics(self) -> bool:
         """Whether the source is a Delta table, whose log mostly tells rows and bounds without a job."""
-        return self._checkpointed is None and not self._facts.cached and self._facts.operators <= _OF_A_TABLE
+        return not self._is_materialized and not self._facts.cached and self._facts.operators <= _OF_A_TABLE
 
     def _measured(self, keys: Sequence[_Key], used: Sequence[T.StructField]) -> DataFrame:
         """The bytes of each row, of the columns that are used, and its keys."""

@@ -53,6 +53,7 @@ from deltaflow.log.protocol.features import (
 from deltaflow.log.protocol.isolation import isolation_of_table
 from deltaflow.log.protocol.properties import SYMLINK_MANIFEST_ENABLED
 from deltaflow.spark.expressions.analysis import analysed, without_subqueries
+from deltaflow.spark.expressions.checkpoints import Checkpoints
 from deltaflow.spark.expressions.frames import delta_settings, recache
 
 if TYPE_CHECKING:
@@ -172,11 +173,14 @@ class RowLevelOperation(TouchedFiles):
         self.finds_positions = self.may_mark or self.records_changes
         """Whether the operation has to know which rows of a file it changes."""
         self._kept: list[DataFrame] = []
+        self.checkpoints = Checkpoints()
+        """Of rows that several of its jobs read, and that may be others the next time. They end with it."""
 
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
         for frame in self._kept:
             frame.unpersist()
+        self.checkpoints.release()
         if exception[0] is not None:
             return
         if self._idempotent is not None:
@@ -350,6 +354,7 @@ class RowLevelOperation(TouchedFiles):
 
     def commit(self, changed: Changed, describe: Describe) -> None:
         """The commit; for `replace` and `remove`."""
+        self.checkpoints.check(self.snapshot.path)
         actions: list[Any] = [*changed.adds, *changed.marked, *changed.removes, *changed.change_files]
         if self._idempotent is not None:
             actions.insert(0, self._idempotent.action(self.transaction))
@@ -362,3 +367,5 @@ class RowLevelOperation(TouchedFiles):
         """The commit of an operation that changes no row: if it has new metadata, or is to be remembered."""
         if self._idempotent is not None or self.transaction.metadata != self.snapshot.metadata:
             self.commit(Changed((), 0, ()), describe)
+        else:
+            self.checkpoints.check(self.snapshot.path)

@@ -9,7 +9,6 @@ computed anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -54,7 +53,7 @@ def update(
     updated, a commit is made only to record a txnVersion; none is made of one that the table has already.
     """
     where = F.lit(True) if condition is None else condition
-    with RowLevelOperation(spark, path, "UPDATE") as operation, ExitStack() as resources:
+    with RowLevelOperation(spark, path, "UPDATE") as operation:
         if operation.is_repeated:
             return 0
         rows = named(operation.rows())
@@ -62,7 +61,6 @@ def update(
         materialized = None
         if any(map(has_subquery, [where, *(value for _, value in values)])):
             materialized = MaterializedRows(operation, rows, where, new_values.over(rows))
-            resources.enter_context(materialized)
         found = operation.find(rows, where, None if materialized is None else materialized.places)
         touched = found.files
         updated: int | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from deltaflow.batch.idempotent import SESSION_SETTINGS
 from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.log import Snapshot
 from deltaflow.spark.expressions.call_sites import without_call_sites
+from deltaflow.spark.expressions.checkpoints import Checkpoints
 from deltaflow.store import given_path
 from deltaflow.streaming.cdc.change_batch import ChangeBatch
 from deltaflow.streaming.cdc.changes import (
@@ -123,13 +123,13 @@ class Applier:
             snapshot = self.target.adopt(spark, snapshot, flow)
             snapshot = self._with_engine_columns(spark, snapshot, columns)
         side = SideTables(spark, snapshot, columns)
-        with ExitStack() as frames:
+        with Checkpoints() as checkpoints:
             run = ChangeBatch(
                 spark,
                 write,
                 side,
                 columns,
-                frames,
+                checkpoints,
                 self.data_columns,
                 self.ignore_null_updates,
                 self.horizon_ms,

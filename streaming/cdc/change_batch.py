@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from deltaflow.batch.idempotent import SESSION_SETTINGS
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log import Snapshot
 from deltaflow.log.protocol.properties import MERGE_MATERIALIZE_SOURCE
-from deltaflow.spark.expressions.frames import release
+from deltaflow.spark.expressions.checkpoints import Checkpoints
 from deltaflow.streaming.cdc.changes import (
     CHANGE,
     DELETE,
@@ -70,13 +70,13 @@ class Summary:
 
 @dataclass(frozen=True)
 class ChangeBatch:
-    """One batch on its way. `frames` gives back what was materialised."""
+    """One batch on its way."""
 
     spark: SparkSession
     write: Write
     side: SideTables
     columns: ChangeColumns
-    frames: ExitStack
+    checkpoints: Checkpoints
     data_columns: DataColumns
     ignore_null_updates: bool
     horizon_ms: int
@@ -100,7 +100,7 @@ class ChangeBatch:
         )
         # As text: PySpark 4.0 gives observed arrays and structs as Java's objects.
         text = F.to_json(found, {"ignoreNullFields": "false"}).alias("summary")
-        kept = self._materialized(summed.observe(observed, text))
+        kept = self.checkpoints.keep(summed.observe(observed, text))
         summary = msgspec.json.decode(observed.get["summary"], type=Summary)
         if summary.invalid:
             raise self._invalid(summary.invalid, changes)
@@ -119,7 +119,7 @@ class ChangeBatch:
         if self._may_be_late(summary, forgotten):
             are_compared = True
             late = rows.late(self._before(changes, forgotten), table.toDF(), deletes)
-            in_time = self._without(changes, self._materialized(late))
+            in_time = self._without(changes, self.checkpoints.keep(late))
             folded, summary = self.summed_up(rows.fold(in_time, deletes, older), in_time)
         truncates = self._truncates(summary)
         own = folded.where(F.col(DELETED).isNotNull())
@@ -136,7 +136,7 @@ class ChangeBatch:
         forgotten, deletes = side.forgotten(), side.deletes()
         if self._may_be_late(summary, forgotten):
             late = rows.late(self._before(changes, forgotten), table.toDF())
-            changes = self._without(changes, self._materialized(late))
+            changes = self._without(changes, self.checkpoints.keep(late))
             changes, summary = self.summed_up(self.one_by_one(changes), changes)
         truncates = self._truncates(summary)
         points = changes.where(F.col(CHANGE) != TRUNCATE)
@@ -149,7 +149,7 @@ class ChangeBatch:
         of_keys = table.toDF().join(
             points.select(*self._keys).distinct(), self.columns.key_names, "left_semi"
         )
-        prepared = self._materialized(
+        prepared = self.checkpoints.keep(
             rows.prepare(points, of_keys, deletes, [*truncates, *forgotten.truncates])
         )
         own = changes.where(F.col(CHANGE) == DELETE).select(*self._keys, SEQUENCE).distinct()
@@ -190,11 +190,11 @@ class ChangeBatch:
         touched = changes.where(F.col(CHANGE) != TRUNCATE).select(*self._keys)
         for truncate in self._truncates(summary):
             touched = touched.unionByName(self._valid_at(table, truncate).select(*self._keys))
-        keys = self._materialized(touched.distinct())
+        keys = self.checkpoints.keep(touched.distinct())
         history, visible = (
             frame.join(keys, self.columns.key_names, "left_semi") for frame in (history, table.toDF())
         )
-        shown = self._materialized(shown_rows(history, visible, self.columns, tracked))
+        shown = self.checkpoints.keep(shown_rows(history, visible, self.columns, tracked))
         with self._as_one_write():
             rows = HistoryRows(replace(self.columns, partial=False), False)
             rows.merge(table, shown, target)
@@ -229,11 +229,6 @@ class ChangeBatch:
                 history=history.path,
                 table=target.path,
             )
-
-    def _materialized(self, frame: DataFrame) -> DataFrame:
-        kept = frame.localCheckpoint(eager=True)
-        self.frames.callback(release, kept)
-        return kept
 
     def _invalid(self, number: int, changes: DataFrame) -> DeltaIllegalStateException:
         rows = changes.where(is_invalid(self.columns)).select(*self._keys, CHANGE, SEQUENCE).limit(_SHOWN)
@@ -293,7 +288,9 @@ class ChangeBatch:
         self.side.remember(points, self.write, self.clock(), self.horizon_ms)
 
     def _as_one_write(self) -> AbstractContextManager[None]:
-        """The MERGEs in the block are skipped by a table that has the batch already."""
+        """The MERGEs in the block are skipped by a table that has the batch already. They check the rows that
+        they read; what those came from is checked now."""
+        self.checkpoints.check(self.side.target)
         of_write = dict(zip(SESSION_SETTINGS, self.write.options.values(), strict=True))
         # The source is materialised.
         return session_settings(self.spark, {**of_write, MERGE_MATERIALIZE_SOURCE.name: "none"})

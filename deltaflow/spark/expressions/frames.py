@@ -123,7 +123,7 @@ class EvaluatedSubqueries(NamedTuple):
 
     columns: Sequence[Column]
     rows: Sequence[DataFrame]
-    """What the subqueries found, checkpointed: `release` gives it back."""
+    """What the subqueries found: local checkpoints."""
     scans: Sequence[str]
     """As those of SourceFacts."""
 
@@ -163,11 +163,6 @@ def at_one_time(source: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame
     given = java_list(spark, [column._jc for column in columns])
     found = _sources(source).atOneTime(_java_session(spark), _java(source), given)
     return _frame(spark, found.get(0)), [ClassicColumn(found.get(i)) for i in range(1, found.size())]
-
-
-def release(checkpointed: DataFrame) -> None:
-    """Gives back the storage of a frame that was checkpointed locally."""
-    _sources(checkpointed).release(_java(checkpointed))
 
 
 def _frame(spark: SparkSession, java: Any) -> DataFrame:

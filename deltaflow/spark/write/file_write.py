@@ -21,6 +21,7 @@ from deltaflow.errors import (
 from deltaflow.spark.bridge.dispatcher import dispatcher, request_type
 from deltaflow.spark.bridge.java_classes import java_classes_of_context
 from deltaflow.spark.bridge.messages import HandleRequest
+from deltaflow.spark.expressions.checkpoints import computed_twice
 from deltaflow.spark.expressions.frames import new_handle, write_rows
 from deltaflow.spark.scan.file_index import hadoop_path
 from deltaflow.spark.scan.messages import ColumnMapping
@@ -30,6 +31,7 @@ from deltaflow.spark.write.messages import (
     CommitAnswer,
     CommitRequest,
     FrameWriteRequest,
+    JudgedTwiceRequest,
     QuarantineTarget,
     Target,
     UnplannableRequest,
@@ -245,6 +247,11 @@ def _violated(request: ViolatedRequest) -> None:
     # With a quarantine, no row fails at the stream's own table.
     refusing = write if write.quarantine is None else write.quarantine.write
     raise error_type(message, error_class=error_class, table=refusing.path)
+
+
+@dispatcher.handle("write.judgedTwice")
+def _judged_twice(request: JudgedTwiceRequest) -> None:
+    raise computed_twice(request.parts, _write(request.handle).path)
 
 
 @dispatcher.handle("write.withoutColumn")

@@ -132,6 +132,13 @@ class ViolatedRequest(Message, frozen=True):
     message: str
 
 
+class JudgedTwiceRequest(Message, frozen=True):
+    """write.judgedTwice: of so many parts of a batch that was judged, Spark has several copies."""
+
+    handle: int
+    parts: int
+
+
 class WithoutColumnRequest(Message, frozen=True):
     """write.withoutColumn: the rows lack a column that a check's condition names."""
 

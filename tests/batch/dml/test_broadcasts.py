@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from deltaflow.batch.dml.broadcasts import bytes_of, row_bytes
 from deltaflow.batch.dml.merge_source import MergeSource
+from deltaflow.spark.expressions.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.spark
 
@@ -20,8 +21,9 @@ pytestmark = pytest.mark.spark
 def is_hinted(source: DataFrame, used: list[str]) -> bool:
     """Whether a MERGE by the source's id that uses these columns has it broadcast."""
     columns = [source[name] for name in used]
-    with MergeSource(source) as of_merge:
-        of_merge.materialize(columns, "auto")
+    of_merge = MergeSource(source)
+    with Checkpoints() as checkpoints:
+        of_merge.materialize(columns, "auto", checkpoints)
         of_merge.key_bounds([(F.col("id"), source["id"])], by_list=[False])
         hinted = of_merge.with_broadcast_hint()
         return "strategy=broadcast" in hinted._jdf.queryExecution().analyzed().toString()  # type: ignore[operator]

@@ -23,7 +23,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.ExpressionUtils$;
 import org.apache.spark.sql.classic.SparkSession;
-import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import scala.jdk.javaapi.CollectionConverters;
@@ -80,11 +79,6 @@ public final class MergeSource {
   /** Makes the frame's execution read this version of the table at the root where it reads the newest one. */
   public static void readAt(Dataset frame, String root, long version) {
     Pins.of(query(frame).tracker()).readAt(root, version);
-  }
-
-  /** Gives back the storage of a frame that was checkpointed. */
-  public static void release(Dataset checkpointed) {
-    ((LogicalRDD) query(checkpointed).analyzed()).rdd().unpersist(false);
   }
 
   private static void describe(LogicalPlan plan, Set operators, Set expressions) {

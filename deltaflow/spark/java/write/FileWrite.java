@@ -153,6 +153,7 @@ public final class FileWrite {
         commit.put("files",
             quarantine == null ? write(session, rows.plan(), rows.columns(), plan, handle)
                                : write(session, quarantine.accepted(), quarantine.columns(), plan, handle));
+        if (quarantine != null) checkJudgedOnce(quarantine, handle);
         isFollowed = Python.call("write.commit", commit).get("isFollowed").asBoolean();
       }
       for (JsonNode setting : begun.get("settingsToUnset")) session.conf().unset(setting.asText());
@@ -169,6 +170,16 @@ public final class FileWrite {
       }
     }
     return !skipped;
+  }
+
+  /** Python raises its error if the two writes may have divided the rows in two ways. */
+  private static void checkJudgedOnce(Quarantine quarantine, Long handle) {
+    int parts = quarantine.partsJudgedTwice();
+    if (parts == 0) return;
+    Map request = new LinkedHashMap();
+    request.put("handle", handle);
+    request.put("parts", Integer.valueOf(parts));
+    Python.call("write.judgedTwice", request);
   }
 
   /** Writes rows into the table's folder; returns the files. */

@@ -6,6 +6,7 @@ import java.util.Iterator;
 import java.util.List;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import io.deltaflow.spark.expressions.Checkpoints;
 import io.deltaflow.spark.expressions.Plans;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.expressions.Alias;
@@ -132,6 +133,9 @@ public final class Quarantine {
     return new RowChanges(
         session, new ProjectExec(Plans.seq(columns), new FilterExec(new IsNotNull(reason), scan())), target);
   }
+
+  /** Of how many parts of the judged rows there are several copies. */
+  public int partsJudgedTwice() { return Checkpoints.computedTwice(rows.cacheBuilder().cachedColumnBuffers()); }
 
   /** Frees the rows. */
   public void close() { rows.cacheBuilder().clearCache(false); }
