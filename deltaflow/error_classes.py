@@ -875,6 +875,12 @@ CATALOGUE: dict[str, Entry] = {
         "42703",
         "Partition column {name} not found in schema [{columns}].",
     ),
+    "DELTA_PARTITION_VALUE_OF_NULL_FOLDER": (
+        "0A000",
+        "{operation} would write rows again whose partition value is the text {value}, which Spark's writer "
+        "takes for null. Nothing was committed. Leave these rows out by the condition, or write them with "
+        "another value and delete these.",
+    ),
     "DELTA_PATH_DOES_NOT_EXIST": (
         "42K03",
         "{path} doesn't exist. Check the path.",

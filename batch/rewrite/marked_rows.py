@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from deltaflow.batch.rewrite.new_files import NewFiles
+from deltaflow.batch.rewrite.row_account import check_partitions_stay
 from deltaflow.errors import DeltaIllegalStateException
 from deltaflow.log import AddFile, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.files.data_path import sized_paths
@@ -100,6 +101,8 @@ class MarkedRows:
             self._merged(row, marks[row], None if vector is None else vector.rows)
             for row, vector in enumerate(old)
         ]
+        for written in (self.files_to_read, self.unmarked.files):
+            check_partitions_stay(operation, snapshot, written)
 
     @property
     def unmarked(self) -> RowsOfFiles:

@@ -11,12 +11,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaflow.batch.rewrite.new_files import NewFiles
-from deltaflow.errors import DeltaIllegalStateException, StoreError
+from deltaflow.errors import DeltaIllegalStateException, DeltaUnsupportedOperationException, StoreError
 from deltaflow.log import AddFile, RemoveFile, Snapshot, remove_files
 from deltaflow.log.files.data_path import sized_paths
 from deltaflow.log.files.footers import numbers_of_rows
+from deltaflow.log.files.partition_values import NULL_FOLDER
 
 _SHOWN = 3
+
+
+def check_partitions_stay(operation: str, snapshot: Snapshot, files: pa.Table) -> None:
+    """DELTA_PARTITION_VALUE_OF_NULL_FOLDER if rows of these files, written by Spark, would get null for the
+    value of a partition column: other writers keep the name of its folder for null as a text."""
+    for file, values in zip(files["path"], files["partition_values"], strict=True) if _has(files) else ():
+        if any(value == NULL_FOLDER for _, value in values.as_py()):
+            raise DeltaUnsupportedOperationException(
+                error_class="DELTA_PARTITION_VALUE_OF_NULL_FOLDER",
+                operation=operation,
+                value=NULL_FOLDER,
+                table=snapshot.path,
+                file=file.as_py(),
+            )
+
+
+def _has(files: pa.Table) -> bool:
+    return any(pc.any(pc.equal(part.items, NULL_FOLDER)).as_py() for part in files["partition_values"].chunks)
 
 
 class RowAccount:
@@ -42,6 +61,7 @@ class RowAccount:
         self._stays = pc.invert(pc.fill_null(all_go, False))
         self.files_to_read = files.filter(self._stays)
         """The files that have rows which stay in the table: these rows have to be written again."""
+        check_partitions_stay(operation, snapshot, self.files_to_read)
         unread = pc.invert(self._stays)
         self._check(unread, sum(self._footers(files.filter(unread))), 0)
 

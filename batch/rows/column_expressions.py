@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 from deltaflow.batch.rows.char_varchar import declared_type, value_that_fits
 from deltaflow.batch.sql_names import quoted
 from deltaflow.errors import DeltaAnalysisException, DeltaInvariantViolationException
+from deltaflow.log.files.partition_values import NULL_FOLDER
 from deltaflow.log.protocol.identity_columns import identity_columns, is_identity
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT, GENERATION_EXPRESSION, char_length
 from deltaflow.spark.expressions.table_expressions import table_expression
@@ -112,9 +113,13 @@ def _in_brackets(sql: str) -> str:
 
 
 def stored_partition_value(sql: str, field: T.StructField) -> str:
-    """SQL of a value of a partition column as readers find it: an empty text, and no bytes, are null."""
-    empty = {T.StringType: "''", T.BinaryType: "x''"}.get(type(field.dataType))
-    return sql if empty is None else f"if({sql} = {empty}, null, {sql})"
+    """SQL of a value of a partition column as readers find it: an empty text, no bytes, and Spark's name of
+    the folder for null are null."""
+    nulls = {
+        T.StringType: f"'', '{NULL_FOLDER}'",
+        T.BinaryType: f"x'', x'{NULL_FOLDER.encode().hex()}'",
+    }.get(type(field.dataType))
+    return sql if nulls is None else f"if({sql} in ({nulls}), null, {sql})"
 
 
 def checks_of_generated(

@@ -8,9 +8,12 @@ from datetime import UTC
 from decimal import Decimal
 from pathlib import Path
 
+import deltalake
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from deltaflow.errors import DeltaInvariantViolationException, DeltaUnsupportedOperationException
 from tests.tables import actions, checkpoint_versions, commit_file, ids, load, rows, rows_by_deltalake
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
@@ -54,6 +57,52 @@ def test_strings_of_every_kind_come_back(spark, table):
     read = load(spark, table)
     for text in ODD_STRINGS:
         assert [row["p"] for row in read.where(F.col("p") == text).collect()] == [text]
+
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+CHANGES = {
+    "delete": "DELETE FROM {t} WHERE id = 1",
+    "update": "UPDATE {t} SET id = 10 WHERE id = 1",
+    "merge": "MERGE INTO {t} t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = 10",
+    "replace": "INSERT INTO {t} REPLACE WHERE id = 1 SELECT 1 AS id, 'x' AS p",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("properties", ["", "delta.enableChangeDataFeed", "delta.enableDeletionVectors"])
+@pytest.mark.sampled(5)
+def test_rows_beside_a_change_keep_a_value_that_spark_writes_as_null(spark, tmp_path, change, properties):
+    """Other writers keep the name of Spark's folder for null as a text. Rows of it became null."""
+    table = str(tmp_path / "foreign")
+    data = pa.table({"id": [1, 2, 3], "p": [NULL_FOLDER] * 3})
+    deltalake.write_deltalake(table, data, partition_by=["p"])
+    if properties:
+        spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ({properties} = true)")
+    text = CHANGES[change].format(t=f"delta.`{table}`")
+    left = [{"id": i, "p": NULL_FOLDER} for i in (1, 2, 3)]
+    if (change, properties) == ("delete", "delta.enableDeletionVectors"):  # no row is written again
+        spark.sql(text)
+        left = left[1:]
+    else:
+        with pytest.raises(DeltaUnsupportedOperationException, match="DELTA_PARTITION_VALUE_OF_NULL_FOLDER"):
+            spark.sql(text).collect()
+    assert sorted(rows(load(spark, table)), key=lambda row: row["id"]) == left
+    # Whole partitions go without being read.
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE p = '{NULL_FOLDER}'")
+    assert load(spark, table).count() == 0
+
+
+@pytest.mark.parametrize("data_type", ["STRING", "BINARY"])
+def test_the_name_of_the_folder_for_null_is_null(spark, table, data_type):
+    """In a NOT NULL column it made a table that nobody could read."""
+    spark.sql(f"CREATE TABLE delta.`{table}` (id INT, p {data_type} NOT NULL) USING delta PARTITIONED BY (p)")
+    spark.sql(f"INSERT INTO delta.`{table}` VALUES (0, CAST('x' AS {data_type}))")
+    for value in ("", NULL_FOLDER):
+        with pytest.raises(DeltaInvariantViolationException, match="DELTA_NOT_NULL_CONSTRAINT_VIOLATED"):
+            spark.sql(f"INSERT INTO delta.`{table}` VALUES (1, CAST('{value}' AS {data_type}))")
+    with pytest.raises(DeltaInvariantViolationException, match="DELTA_NOT_NULL_CONSTRAINT_VIOLATED"):
+        spark.sql(f"UPDATE delta.`{table}` SET p = CAST('{NULL_FOLDER}' AS {data_type})")
+    assert ids(load(spark, table)) == [0]
 
 
 def test_an_empty_string_is_null_as_the_protocol_has_it(spark, table):
