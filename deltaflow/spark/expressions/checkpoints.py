@@ -34,13 +34,13 @@ class Checkpoints:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """The frame's rows, computed by a job now."""
-        [kept] = self.add([frame.localCheckpoint(eager=True)])
+        kept = frame.localCheckpoint(eager=True)
+        self._kept.append(kept)
         return kept
 
-    def add(self, checkpointed: Sequence[DataFrame]) -> Sequence[DataFrame]:
+    def add(self, checkpointed: Sequence[DataFrame]) -> None:
         """Keeps frames that are checkpoints."""
         self._kept += checkpointed
-        return checkpointed
 
     def add_read(self, frame: DataFrame) -> None:
         """Checks the checkpoints that the frame reads, too. Who has made them gives them back."""
