@@ -107,7 +107,7 @@ STATEMENTS = {
 
 @pytest.mark.parametrize("is_marked", [False, True], ids=["copied", "marked"])
 @pytest.mark.parametrize("statement", STATEMENTS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_operations_on_rows(
     spark: SparkSession, table: str, tmp_path: Path, copies: Copies, statement: str, is_marked: bool
 ) -> None:

@@ -70,7 +70,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("properties", ["", "delta.enableChangeDataFeed", "delta.enableDeletionVectors"])
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_rows_beside_a_change_keep_a_value_that_spark_writes_as_null(spark, tmp_path, change, properties):
     """Other writers keep the name of Spark's folder for null as a text. Rows of it became null."""
     table = str(tmp_path / "foreign")
