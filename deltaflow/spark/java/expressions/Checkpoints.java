@@ -27,7 +27,7 @@ public final class Checkpoints {
   /** Of how many parts of the checkpoints that the frames read there are several copies. */
   public static int computedTwice(List frames) {
     int parts = 0;
-    for (Object frame : frames) parts += computedTwice(plan((Dataset) frame));
+    for (Object frame : frames) parts += computedTwice(Frames.plan((Dataset) frame));
     return parts;
   }
 
@@ -61,9 +61,5 @@ public final class Checkpoints {
   }
 
   /** Gives back the storage of a frame that is a checkpoint. */
-  public static void release(Dataset checkpointed) { ((LogicalRDD) plan(checkpointed)).rdd().unpersist(false); }
-
-  private static LogicalPlan plan(Dataset frame) {
-    return ((org.apache.spark.sql.classic.Dataset) frame).queryExecution().analyzed();
-  }
+  public static void release(Dataset checkpointed) { ((LogicalRDD) Frames.plan(checkpointed)).rdd().unpersist(false); }
 }

@@ -156,7 +156,8 @@ public final class Frames {
   /** What Spark has cached of the table is read anew. */
   public static void recache(SparkSession session, String path) { CachedFrames.readAnew(session, path); }
 
-  private static LogicalPlan plan(Dataset frame) {
+  /** The frame's analysed plan. */
+  static LogicalPlan plan(Dataset frame) {
     return ((org.apache.spark.sql.classic.Dataset) frame).queryExecution().analyzed();
   }
 }

@@ -76,6 +76,6 @@ public final class Subqueries {
     scans.addAll(FileWrite.scans(frame.queryExecution()));
     Dataset kept = frame.localCheckpoint(true);
     rows.add(kept);
-    return ((org.apache.spark.sql.classic.Dataset) kept).queryExecution().analyzed();
+    return Frames.plan(kept);
   }
 }
