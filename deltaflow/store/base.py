@@ -96,7 +96,10 @@ class LogStore(ABC):
 
     @abstractmethod
     def open(self, path: str) -> BinaryIO:
-        """The file, to be read from any position; FileNotFoundError if absent. Reading may raise OSError."""
+        """The file, to be read from any position; FileNotFoundError if absent.
+
+        Reading may raise StoreError or OSError.
+        """
 
     @abstractmethod
     def tails(self, files: Sequence[tuple[str, int]], size: int) -> list[bytes]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, BinaryIO
 
 from deltaflow.errors import StoreError
 from deltaflow.store.base import FileStatus
@@ -26,6 +27,35 @@ def as_store_errors(verb: str, path: str) -> Iterator[None]:
             "and the connection.",
             file=path,
         ) from error
+
+
+class FsspecFile(io.RawIOBase):
+    """A file that is open for reading, whose failures are StoreErrors."""
+
+    def __init__(self, file: BinaryIO, path: str) -> None:
+        self._file = file
+        self._path = path
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        with as_store_errors("read", self._path):
+            return self._file.read(-1 if size is None else size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        with as_store_errors("read", self._path):
+            return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def forget_listing(file_system: Any, directory: str) -> None:

@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar, cast
 
 from deltaflow.errors import StoreError, WriteRefusedError
 from deltaflow.store.base import FileStatus, LogStore, check_sizes
 from deltaflow.store.data_directory import DataDirectory
 from deltaflow.store.fsspec_directory import FsspecDataDirectory
-from deltaflow.store.fsspec_files import as_store_errors, file_status, forget_listing
+from deltaflow.store.fsspec_files import FsspecFile, as_store_errors, file_status, forget_listing
 
 _THREADS = 16
 
@@ -88,8 +88,7 @@ class FsspecLogStore(LogStore):
     def open(self, path: str) -> BinaryIO:
         with as_store_errors("read", path):
             self._forget_listing(path)
-            file: BinaryIO = self._fs.open(path, "rb")
-            return file
+            return cast("BinaryIO", FsspecFile(self._fs.open(path, "rb"), path))
 
     def tails(self, files: Sequence[tuple[str, int]], size: int) -> list[bytes]:
         starts = [(path, max(file_size - size, 0), file_size) for path, file_size in files]

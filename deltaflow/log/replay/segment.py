@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from deltaflow.errors import CorruptLogError
+from deltaflow.errors import CorruptLogError, StoreError
 from deltaflow.log.protocol.commit import Commit
 from deltaflow.log.protocol.features import has_in_commit_timestamps
 from deltaflow.log.replay.checkpoint_reader import file_state_of, read_checkpoint
@@ -86,9 +86,10 @@ def load_newest(log: LogFiles) -> tuple[Listing, TableState] | None:
 def load_state(log: LogFiles, listing: Listing, version: int) -> TableState:
     """The state at a version of the listing, from the newest checkpoint that can be read.
 
-    A broken checkpoint is passed over, with a warning, for an earlier one. If log clean-up deletes files of
-    the listing meanwhile, the version is built from those that are there then. CorruptLogError names the
-    commits that are missing, or the checkpoint without which they are needed.
+    A checkpoint that is broken, or that the storage fails to give, is passed over, with a warning, for an
+    earlier one. If log clean-up deletes files of the listing meanwhile, the version is built from those that
+    are there then. CorruptLogError names the commits that are missing, or the checkpoint without which they
+    are needed; StoreError if the storage failed to give that.
     """
     for _ in range(_MOST_CLEAN_UPS):
         try:
@@ -102,12 +103,12 @@ def load_state(log: LogFiles, listing: Listing, version: int) -> TableState:
 
 
 def _load_state(log: LogFiles, listing: Listing, version: int) -> TableState:
-    broken: dict[Checkpoint, CorruptLogError] = {}
+    passed_over: dict[Checkpoint, CorruptLogError | StoreError] = {}
     while True:
         usable = (
             checkpoint
             for checkpoint in reversed(listing.checkpoints)
-            if checkpoint.version <= version and checkpoint not in broken
+            if checkpoint.version <= version and checkpoint not in passed_over
         )
         segment = LogSegment(log, listing, version, next(usable, None))
         if segment.checkpoint is None and listing.start > 0:
@@ -116,9 +117,12 @@ def _load_state(log: LogFiles, listing: Listing, version: int) -> TableState:
         try:
             commits = segment.commits()
         except CorruptLogError as error:
-            if not broken:
+            if not passed_over:
                 raise
-            damage = " ".join(unreadable.message for unreadable in broken.values())
+            for unreadable in passed_over.values():
+                if isinstance(unreadable, StoreError):
+                    raise unreadable from unreadable.__cause__
+            damage = " ".join(unreadable.message for unreadable in passed_over.values())
             raise CorruptLogError(
                 f"{error.message} They are needed because a checkpoint is damaged: if log clean-up deleted "
                 f"them, restore the checkpoint: {damage}",
@@ -128,10 +132,10 @@ def _load_state(log: LogFiles, listing: Listing, version: int) -> TableState:
             ) from error
         try:
             base = segment.base()
-        except CorruptLogError as error:
+        except (CorruptLogError, StoreError) as error:
             if segment.checkpoint is None:
                 raise
             _LOG.warning("An earlier checkpoint, or commits alone, are used: %s", error)
-            broken[segment.checkpoint] = error
+            passed_over[segment.checkpoint] = error
         else:
             return base.after(commits, log.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import shutil
@@ -14,11 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from fsspec.implementations.local import LocalFileSystem
 
-from deltaflow.errors import CorruptLogError, UnsupportedFeatureError
+from deltaflow.errors import CorruptLogError, StoreError, UnsupportedFeatureError
 from deltaflow.log import DeltaLog, add_files, decode_actions, encode_actions, tombstone_actions
 from deltaflow.log.files.json_column import json_column
 from deltaflow.store import LocalLogStore
+from deltaflow.store.fsspec_store import FsspecLogStore
 from tests.log.checkpoints import ADD, CHECKPOINT_LAYOUTS, write_checkpoint, write_compaction, write_hint
 from tests.log.hand_written import HandWrittenTable, add, meta_data, paths, protocol, remove
 
@@ -241,6 +244,41 @@ def test_a_right_hint_spares_the_log_before_it(table: HandWrittenTable) -> None:
     store.listed = []
     assert DeltaLog(store, table.path).snapshot().num_files == 4
     assert store.listed == ["00000000000000000002."]
+
+
+class _DriverError(Exception):
+    """As aiohttp's and botocore's errors, no OSError."""
+
+
+class _Ended(io.BytesIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise _DriverError("the connection has ended")
+
+
+class _FailingReads(LocalFileSystem):
+    """Opens files of Parquet, and fails when they are read."""
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        file = super().open(path, mode, **options)
+        if not path.endswith(".parquet"):
+            return file
+        with file:
+            return _Ended(file.read())
+
+
+@pytest.mark.parametrize("layout", CHECKPOINT_LAYOUTS)
+def test_a_checkpoint_that_the_storage_fails_to_give_is_not_called_damaged(
+    table: HandWrittenTable, layout: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    a_table_with_a_checkpoint(table, layout)
+    log = DeltaLog(FsspecLogStore(_FailingReads()), table.path)
+    assert paths(log) == ["0", "1", "2", "3"]
+    (record,) = caplog.records
+    assert "An earlier checkpoint, or commits alone, are used" in record.message
+    gone(table, 0, 1)
+    with pytest.raises(StoreError, match=r"Cannot read .*parquet: the connection has ended\. Check") as error:
+        DeltaLog(FsspecLogStore(_FailingReads()), table.path).snapshot()
+    assert isinstance(error.value.__cause__, _DriverError)
 
 
 def test_an_incomplete_multi_part_checkpoint_is_none(table: HandWrittenTable) -> None:
