@@ -147,3 +147,59 @@ spark.stop()
 
 def test_rows_of_a_quarantined_batch_are_judged_once_if_executors_are_lost(run: Callable[..., str]) -> None:
     run(LOST)
+
+
+LOST_IN_SHUFFLE = """
+import threading, time
+import deltaflow
+from pyspark.sql import functions as F
+spark = deltaflow.session("lost in a shuffle", master="local-cluster[2,1,512]", config={
+    **SETTINGS, "spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1",
+    "spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "200ms",
+    # Later Sparks find by these that rows have changed.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false"})
+table = f"delta.`{os.getcwd()}/table`"
+spark.sql(f'''CREATE TABLE {table} (id BIGINT, p INT, n BIGINT GENERATED ALWAYS AS IDENTITY) USING delta
+    PARTITIONED BY (p) TBLPROPERTIES (
+    'delta.autoOptimize.optimizeWrite' = 'true', 'delta.targetFileSize' = '20000')''')
+
+def write():
+    # The rows come to a part in whatever order, and so get other numbers and partitions each time.
+    rows = spark.range(0, 200000, 1, 12).repartition(6, "id")
+    rows = rows.withColumn("p", F.floor(24 * F.rand()).cast("int"))
+    rows.write.format("delta").mode("append").save("table")
+
+def kill_an_executor():
+    tracker = spark.sparkContext.statusTracker()
+    while True:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        if any(stage and stage.numTasks > 12 and 4 <= stage.numCompletedTasks for stage in stages):
+            break
+        time.sleep(0.01)
+    executors = [
+        process for process in spark._jvm.java.lang.ProcessHandle.current().descendants().toArray()
+        if "CoarseGrainedExecutorBackend" in str(process.info().commandLine().orElse(""))]
+    executors[0].destroyForcibly()
+    killed.append(executors[0])
+
+killed = []
+killing = threading.Thread(target=kill_an_executor, daemon=True)
+killing.start()
+try:
+    write()
+except Exception as error:
+    assert "cannot rollback" in str(error), error
+    print("failed")
+    assert load(spark, "table").count() == 0
+    write()
+assert killed
+rows = load(spark, "table").collect()
+assert sorted(row.id for row in rows) == list(range(200000)), len({row.id for row in rows})
+assert len({row.n for row in rows}) == 200000
+spark.stop()
+"""
+
+
+def test_rows_of_an_optimized_write_are_not_lost_with_an_executor(run: Callable[..., str]) -> None:
+    assert "failed" in run(LOST_IN_SHUFFLE)

@@ -25,6 +25,11 @@ import scala.Option;
  *
  * Spark's REBALANCE hint does the shuffle, by adaptive execution. The rows are given to Spark as an RDD, as
  * foreachBatch gives them, because the plan of a micro-batch may not be planned again.
+ *
+ * Where an executor is lost, Spark computes a part of the rows again. Those that come from a shuffle come in another
+ * order then, and what goes by the place of a row (numbers, draws) differs: rows would go to tasks that have ended, or
+ * once more to others. Spark knows that the order may differ. A sample, here of all rows, tells it that the rows may,
+ * too: it goes on only if no task has ended, or if its checksums, by default from Spark 4.2 on, are those of before.
  */
 final class OptimizedWrite {
   private OptimizedWrite() {}
@@ -41,6 +46,7 @@ final class OptimizedWrite {
     if (plan.get("optimizedWriteBytes").isNull()) return rows;
     RDD tasks = rows.execute();
     if (tasks.getNumPartitions() <= 1) return rows;
+    tasks = tasks.sample(false, 1.0, 0L);
     int reducers = Math.min(MAX_REDUCERS, Math.max(MAX_BLOCKS / tasks.getNumPartitions(), 1));
     SparkSession own = session.cloneSession();
     RuntimeConfig settings = own.conf();
