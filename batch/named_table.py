@@ -26,6 +26,11 @@ def table_at_path(path: str) -> NamedTable:
         raise DeltaTableNotFoundError(
             error_class="DELTA_MISSING_DELTA_TABLE", table_name=path, advice=_advice(path)
         )
+    return named_by_path(path)
+
+
+def named_by_path(path: str) -> NamedTable:
+    """The table at a path where one is known to be."""
     absolute = given_path(table_path(path))
     return NamedTable(quoted_path(absolute), absolute)
 

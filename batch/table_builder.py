@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql.types import DataType
 
-from deltaflow.batch.named_table import table_at_path, table_of_name
+from deltaflow.batch.named_table import named_by_path, table_of_name
 from deltaflow.interface.table_builder import DeltaTableBuilder, Operation, Table
 from deltaflow.spark.sql.catalog_tables import create_table
 from deltaflow.spark.sql.sql_text import type_json
@@ -54,4 +54,4 @@ class TableBuilder(DeltaTableBuilder[Table]):
         if self._name is not None:
             return table_of_name(self._spark, self._name)
         assert self._location is not None
-        return table_at_path(self._location)
+        return named_by_path(self._location)

@@ -43,7 +43,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 from deltaflow.error_classes import CATALOGUE
@@ -60,6 +62,17 @@ def without_secrets(text: str) -> str:
     if "://" not in text and "=" not in text:
         return text
     return _SIGNATURE.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback of an error, and of those that it came from, without secrets."""
+    return without_secrets("".join(traceback.format_exception(error))).rstrip()
+
+
+def without_told_secrets(error: Exception) -> Exception | None:
+    """The error, as the cause of another; None if its traceback tells a secret."""
+    text = "".join(traceback.format_exception(error))
+    return error if without_secrets(text) == text else None
 
 
 def _rebuild(cls: type[DeltaError], state: dict[str, Any]) -> DeltaError:
@@ -274,6 +287,20 @@ class PostCommitHookError(DeltaError):
 
     error_class = "DELTA_POST_COMMIT_HOOK_FAILED"
     sqlstate = "2DKD0"
+
+
+@contextmanager
+def after_commit(failure: str, advice: str, *, table: str, version: int) -> Iterator[None]:
+    """Work that follows the commit of `version`: whatever it raises is a PostCommitHookError. `failure` says
+    what is not as it should be then."""
+    try:
+        yield
+    except Exception as error:
+        raise PostCommitHookError(
+            f"Version {version} of {table} is committed, but {failure}: {error}. {advice}",
+            table=table,
+            version=version,
+        ) from error
 
 
 class DeltaTableNotFoundError(DeltaError):

@@ -22,7 +22,7 @@ from pyspark.sql.types import LongType
 from deltaflow.batch.commands.clone_target import CloneTarget
 from deltaflow.batch.commands.deep_clone import CopyPlan, copy_files, copy_lost_files, plan_copies
 from deltaflow.batch.commands.parquet_source import read_parquet_table
-from deltaflow.batch.named_table import table_at_path, table_of_name
+from deltaflow.batch.named_table import named_by_path, table_of_name
 from deltaflow.batch.read.load_path import version_number
 from deltaflow.batch.result_rows import schema_of
 from deltaflow.errors import (
@@ -30,6 +30,7 @@ from deltaflow.errors import (
     DeltaIllegalArgumentException,
     DeltaIllegalStateException,
     StoreError,
+    after_commit,
 )
 from deltaflow.log import (
     AddFile,
@@ -116,7 +117,7 @@ def clone(
         "properties": properties,
     }
     run_statement(spark, "Clone", source, fields)
-    return table_at_path(target) if is_path else table_of_name(spark, target)
+    return named_by_path(target) if is_path else table_of_name(spark, target)
 
 
 @dataclass(frozen=True)
@@ -315,9 +316,18 @@ def _commit(
     )
     metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
     committed = transaction.commit([*plan.adds, *plan.removes], Operation("CLONE", parameters, metrics))
-    if before is not None and (lost := copy_lost_files(plan.copies, source.root, target.path, read)):
+    lost: list[str] = []
+    if before is not None:
+        failure = "it is not known whether VACUUM deleted files that CLONE was copying there"
+        advice = "FSCK REPAIR TABLE … DRY RUN lists those that are missing."
+        with after_commit(failure, advice, table=target.path, version=committed.version):
+            lost = copy_lost_files(plan.copies, source.root, target.path, read)
+    if lost:
         raise _files_lost(lost, target.path, committed.version)
-    target.update_catalog(spark)
+    failure = "Spark's catalog does not know it yet"
+    advice = "REFRESH TABLE, or CREATE TABLE … LOCATION … of a new name, makes it known."
+    with after_commit(failure, advice, table=target.path, version=committed.version):
+        target.update_catalog(spark)
     return row
 
 

@@ -6,14 +6,19 @@ a Parquet table, which it converts, or a Delta table, which it leaves as it is.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 from pyspark.sql.types import StructType
 
 from deltaflow.batch.commands.parquet_source import properties_of, read_parquet_table
-from deltaflow.batch.named_table import enclosing_table, table_at_path, table_of_name
-from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
+from deltaflow.batch.named_table import enclosing_table, named_by_path, table_at_path, table_of_name
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaUnsupportedOperationException,
+    StoreError,
+)
 from deltaflow.log import (
     LOG_DIRECTORY,
     DeltaLog,
@@ -40,7 +45,10 @@ def convert_table(
     if isinstance(partition_columns, str):
         partition_columns = columns_of_ddl(partition_columns)
     entry = convert_to_delta(spark, identifier, partition_columns)
-    return table_at_path(entry.path) if entry.name is None else table_of_name(spark, entry.quoted)
+    if entry.name is not None:
+        return table_of_name(spark, entry.quoted)
+    # To look for a table that has just been committed could fail, and would seem to be its failure.
+    return table_at_path(entry.path) if _is_delta(entry) else named_by_path(entry.path)
 
 
 def columns_of_ddl(ddl: str) -> StructType:
@@ -63,7 +71,7 @@ def convert_to_delta(
     A Delta table stays as it is. `partition_columns` have to be those of the catalog or of the folders.
     """
     entry = describe_table(spark, identifier)
-    if (entry.provider or "").lower() == "delta":
+    if _is_delta(entry):
         return entry
     _check_target(entry, identifier)
     log = DeltaLog.for_table(table_path(entry.path))
@@ -76,6 +84,10 @@ def convert_to_delta(
     if entry.name is not None:
         make_entry_delta(spark, entry)
     return entry
+
+
+def _is_delta(entry: TableEntry) -> bool:
+    return (entry.provider or "").lower() == "delta"
 
 
 def _check_target(entry: TableEntry, identifier: str) -> None:
@@ -143,9 +155,11 @@ def _convert(
     try:
         transaction.commit(adds, Operation("CONVERT", parameters, {"numConvertedFiles": str(len(adds))}))
     except BaseException:
-        # It is not there, or has the commit of another writer, or goes.
-        store, root = store_for(transaction.path)
-        store.data_directory(root).delete_if_empty(LOG_DIRECTORY)
+        # It is not there, or has the commit of another writer, or goes. What the commit raised says more than
+        # that it is left.
+        with suppress(StoreError):
+            store, root = store_for(transaction.path)
+            store.data_directory(root).delete_if_empty(LOG_DIRECTORY)
         raise
 
 

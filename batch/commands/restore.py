@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType
 
 from deltaflow.batch.options import session_setting
 from deltaflow.batch.result_rows import schema_of
-from deltaflow.errors import StoreError, VersionNotFoundError
+from deltaflow.errors import StoreError, VersionNotFoundError, after_commit
 from deltaflow.log import AddFile, DeltaLog, Operation, RemoveFile, Snapshot, add_files, remove_files
 from deltaflow.log.files.data_path import store_paths
 from deltaflow.log.files.deletion_vectors import vector_uris
@@ -146,7 +146,13 @@ def _restore(
     ]
     committed = transaction.commit(actions, Operation("RESTORE", parameters, metrics))
     # A vacuum that had looked at the log before the commit may have deleted them since they were looked for.
-    if needs_all and (missing := _missing(added, restored)):
+    missing = []
+    if needs_all:
+        failure = "it is not known whether VACUUM deleted files that RESTORE brought back"
+        advice = "FSCK REPAIR TABLE … DRY RUN lists those that are missing."
+        with after_commit(failure, advice, table=log.path, version=committed.version):
+            missing = _missing(added, restored)
+    if missing:
         raise _files_missing(
             restored,
             missing,

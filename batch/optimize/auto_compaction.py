@@ -17,7 +17,7 @@ from deltaflow.batch.optimize.bin_rewrite import BinRewrite
 from deltaflow.batch.optimize.compaction import PartitionValues, bins_after_commit
 from deltaflow.batch.optimize.optimize_metrics import describe
 from deltaflow.batch.options import boolean_option, option
-from deltaflow.errors import DeltaConcurrentModificationException
+from deltaflow.errors import DeltaConcurrentModificationException, traceback_text
 from deltaflow.log import AddFile, DeltaLog, OptimisticTransaction
 from deltaflow.log.protocol.properties import (
     AUTO_COMPACT,
@@ -106,11 +106,11 @@ class AutoCompaction:
             description = describe(partition_predicates(snapshot, bins), auto=True)
             return BinRewrite(transaction, bins, description, self.file_options)
         # No error may look like a failure of the commit, which stands.
-        except Exception:
+        except Exception as error:
             _LOG.warning(
-                "%s: autoCompact could not look at the table's files",
+                "%s: autoCompact could not look at the table's files\n%s",
                 self.path,
-                exc_info=True,
+                traceback_text(error),
             )
             return None
 

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, BinaryIO, ClassVar, cast
 
+from fsspec import AbstractFileSystem
+
 from deltaflow.errors import StoreError, WriteRefusedError
 from deltaflow.store.base import FileStatus, LogStore, check_sizes
 from deltaflow.store.data_directory import DataDirectory
@@ -76,6 +78,7 @@ class FsspecLogStore(LogStore):
 
     def read(self, path: str) -> bytes:
         with as_store_errors("read", path):
+            self._forget_listing(path)
             return bytes(self._fs.cat_file(path))
 
     def read_together(self, directory: str, files: Sequence[FileStatus]) -> list[bytes | None]:
@@ -163,11 +166,25 @@ class FsspecLogStore(LogStore):
         self._fs.makedirs(directory, exist_ok=True)
         try:
             self._fs.put_file(local, temporary)
-            self._fs.mv(temporary, path)
+            self._move(temporary, path)
+            # Not all say so where it fails.
+            self._forget_listing(path)
+            if self._exists(temporary) or not self._exists(path):
+                raise StoreError(f"{temporary} was written, and did not get the name {name}.", file=path)
         except BaseException:
             if self._fs.exists(temporary):
                 self._fs.rm_file(temporary)
             raise
+
+    def _move(self, source: str, target: str) -> None:
+        # Some put the scheme into their request.
+        source, target = self._fs._strip_protocol(source), self._fs._strip_protocol(target)
+        if type(self._fs).mv is not AbstractFileSystem.mv:
+            self._fs.mv(source, target)
+            return
+        # Fsspec's own takes some names for patterns.
+        self._fs.cp_file(source, target)
+        self._fs.rm_file(source)
 
     def _forget_listing(self, path: str) -> None:
         """A listing of before others wrote the file would say that it is not there, or has another size."""

@@ -18,7 +18,9 @@ from deltaflow.store.s3 import VERSION_MARK, S3LogStore
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _FILE_SYSTEM = re.compile(rf"{_SCHEME.pattern}(?://[^/]*)?")
 # A password may have slashes, as half of the secret keys of AWS. What follows a port or is in an ARN is none.
-_WITH_PASSWORD = re.compile(rf"({_SCHEME.pattern}//(?!arn:)[^/@:\[]*):(?!\d+(?:/|$)).*@", re.DOTALL)
+_WITH_PASSWORD = re.compile(
+    rf"((?:[^/:]+::)*{_SCHEME.pattern}//(?!arn:)[^/@:\[]*):(?!\d+(?:/|$)).*@", re.DOTALL
+)
 _FSSPEC_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 """Schemes of Hadoop whose file system has another name in fsspec; the others have the same."""
 _REQUIREMENTS = {

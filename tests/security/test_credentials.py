@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from deltaflow.errors import DeltaError
-from deltaflow.log import DeltaLog
-from deltaflow.store import store_for
+from deltaflow.errors import CommitOutcomeUnknownError, DeltaError
+from deltaflow.log import DeltaLog, Metadata, Operation
+from deltaflow.store import FsspecLogStore, store_for
 from deltaflow.tables import DeltaTable
 
 SECRET = "hunter2-of-the-tests"
+SCHEMA = '{"type":"struct","fields":[]}'
 OPTIONS = {
     "fs.s3a.secret.key": SECRET,
     "fs.azure.account.key.box.dfs.core.windows.net": SECRET,
@@ -51,6 +54,38 @@ def test_storage_options(
     told(error.value)
     log = DeltaLog.for_table(str(tmp_path / "t"), storage_options={"auto_mkdir": True})
     told(log)
+
+
+class _WithToken(MemoryFileSystem):
+    """Some files cannot be looked at. The cause of its driver's error has the URL of the request."""
+
+    protocol = "with-token"
+    store: ClassVar[dict[str, Any]] = {}
+    withheld = ".crc"
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        if self.withheld in path:
+            try:
+                raise OSError("Max retries exceeded with url: /t?op=GETFILESTATUS&delegation=" + SECRET)
+            except OSError as error:
+                raise ValueError("503 Server Error") from error
+        return dict(super().info(path, **options))
+
+
+def test_what_the_driver_of_a_storage_says(
+    told: Callable[[object], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    files = _WithToken()
+    log = DeltaLog(FsspecLogStore(files, single_writer=True), "memory://tokens/t")
+    transaction = log.start_transaction()
+    transaction.update_metadata(Metadata(id="t", schema_string=SCHEMA, partition_columns=[]))
+    transaction.commit([], Operation("WRITE", {}))
+    assert "its checksum was not written" in caplog.text
+    assert "503 Server Error" in caplog.text
+    files.withheld = ".json"
+    with pytest.raises(CommitOutcomeUnknownError) as error:
+        log.start_transaction().commit([], Operation("WRITE", {}))
+    told("".join(traceback.format_exception(error.value)))
 
 
 @pytest.mark.spark

@@ -223,6 +223,7 @@ PASSWORDS = [
     "s3a://AKIA:8a/hunter2@bucket/t",
     "https://:hunter2@host/t",
     "https://me:the hunter2@host/t",
+    "simplecache::s3://AKIA:8a/hunter2@bucket/t",
 ]
 
 

@@ -55,6 +55,37 @@ def test_a_file_that_cannot_be_looked_at_counts_neither_as_absent_nor_as_free() 
     assert store.read("/t/1.json") == b"a commit of another writer"
 
 
+class _CopyingFiles(MemoryFileSystem):
+    """Renames by copies, as most object stores."""
+
+    protocol = "copying"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+
+class _DeafFiles(_CopyingFiles):
+    """Only its answer says that a rename did not take place, as that of WebHDFS where a file is there."""
+
+    def mv(self, path1: str, path2: str, **options: Any) -> None:
+        return
+
+
+@pytest.mark.parametrize("directory", ["t", "a[1]", "a*b", "a?b", "{a}"])
+def test_a_file_gets_its_name_in_any_directory(directory: str) -> None:
+    store, files = FsspecLogStore(_CopyingFiles(), single_writer=True), _CopyingFiles.store
+    files.clear()
+    store.put_if_absent(f"memory://{directory}/0.json", b"first")
+    assert {path: file.getvalue() for path, file in files.items()} == {f"/{directory}/0.json": b"first"}
+
+
+def test_a_file_that_does_not_get_its_name_is_an_error() -> None:
+    store = FsspecLogStore(_DeafFiles(), single_writer=True)
+    _DeafFiles.store.clear()
+    with pytest.raises(StoreError, match=r"did not get the name 0\.json"):
+        store.put_if_absent("memory://t/0.json", b"first")
+    assert not _DeafFiles.store
+
+
 class _RememberingFiles(MemoryFileSystem):
     """Remembers listings by paths without a scheme, which it takes off for a listing alone."""
 

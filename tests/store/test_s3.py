@@ -237,6 +237,22 @@ def test_what_was_not_read_whole_is_not_read(
         DeltaLog(store, f"s3://{bucket}/t").snapshot()
 
 
+def test_a_listing_that_a_user_asked_for_hides_no_commit(
+    store: S3LogStore, bucket: str, s3_options: dict[str, Any]
+) -> None:
+    path = f"s3://{bucket}/t"
+    log = DeltaLog(store, path)
+    rival = DeltaLog(S3LogStore(fsspec.filesystem("s3", skip_instance_cache=True, **s3_options)), path)
+    transaction = log.start_transaction()
+    transaction.update_metadata(new_table())
+    transaction.commit([file("a")], WRITE)
+    begun = log.start_transaction()
+    assert len(store.file_system.ls(f"{path}/_delta_log")) == 2
+    rival.start_transaction().commit([file("b")], WRITE)
+    assert begun.commit([file("c")], WRITE).version == 2
+    assert sorted(log.snapshot().files["path"].to_pylist()) == ["a", "b", "c"]
+
+
 def test_a_name_that_s3fs_takes_for_a_version_of_another_deletes_nothing(
     store: S3LogStore, bucket: str
 ) -> None:

@@ -93,7 +93,9 @@ class CommitPut:
             unknown.add_note(f"Reading {path} back failed, too: {unreadable}")
             return Unknown(unknown)
         infos = [action for action in actions if isinstance(action, CommitInfo)]
-        return Committed(version) if infos and infos[0].txn_id == txn_id else Lost()
+        if not infos:  # of a writer that gives none, or the answer was cut off
+            return Lost(is_certain=False)
+        return Committed(version) if infos[0].txn_id == txn_id else Lost()
 
     def judge(self, winner: Commit, txn_id: str) -> Committed | Lost:
         """The outcome of a lost put, by the commit that the log has as its version."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from deltaflow.errors import traceback_text
 from deltaflow.log.maintenance.checkpoint_writer import write_checkpoint
 from deltaflow.log.maintenance.log_cleanup import clean_up, limit_of
 from deltaflow.log.protocol.actions import Metadata
@@ -38,12 +39,12 @@ def checkpoint_if_due(
             clean_up(log, snapshot)
             log.own_work.cleaned_up_to_ms = limit_ms
     # No error here may look like a failure of the commit.
-    except Exception:
+    except Exception as error:
         _LOG.warning(
-            "Version %d of %s is committed, but its checkpoint or the log's cleanup failed",
+            "Version %d of %s is committed, but its checkpoint or the log's cleanup failed\n%s",
             version,
             log.path,
-            exc_info=True,
+            traceback_text(error),
         )
 
 

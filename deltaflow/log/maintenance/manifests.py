@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaflow.errors import PostCommitHookError, StoreError, UnsupportedFeatureError
+from deltaflow.errors import StoreError, UnsupportedFeatureError, after_commit
 from deltaflow.log.files.data_path import complete_paths
 from deltaflow.log.files.file_key import file_key
 from deltaflow.log.files.file_rows import file_keys
@@ -69,7 +69,9 @@ def update_manifests(
     """
     if not SYMLINK_MANIFEST_ENABLED.of(metadata.configuration, log.path):
         return
-    try:
+    failure = f"its manifests in {DIRECTORY} could not be brought up to date"
+    advice = "Mend the cause, and run GENERATE symlink_format_manifest."
+    with after_commit(failure, advice, table=log.path, version=version):
         snapshot = snapshot_at(log, version, read)
         is_other = read is None or read.partition_columns != snapshot.partition_columns
         folders = None if is_other or not log.store.exists(_root(snapshot)) else _touched(snapshot, actions)
@@ -84,13 +86,6 @@ def update_manifests(
             if newest <= snapshot.version:
                 return
             snapshot = snapshot_at(log, newest, snapshot)
-    except Exception as error:
-        raise PostCommitHookError(
-            f"Version {version} of {log.path} is committed, but its manifests in {DIRECTORY} could not be "
-            f"brought up to date: {error}. Mend the cause, and run GENERATE symlink_format_manifest.",
-            table=log.path,
-            version=version,
-        ) from error
 
 
 def check_manifests_possible(

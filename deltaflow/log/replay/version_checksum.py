@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from deltaflow.errors import StoreError
+from deltaflow.errors import StoreError, traceback_text
 from deltaflow.log.files.file_totals import SIZE_BINS
 from deltaflow.log.protocol.actions import encode_body
 from deltaflow.log.protocol.commit import Commit
@@ -49,12 +49,12 @@ def write_checksum(
             "%s is of another commit of that version, which is no longer in the log: delete the file", path
         )
     # No error here may look like a failure of the commit.
-    except Exception:
+    except Exception as error:
         _LOG.warning(
-            "Version %d of %s is committed, but its checksum was not written",
+            "Version %d of %s is committed, but its checksum was not written\n%s",
             own.version,
             log.path,
-            exc_info=True,
+            traceback_text(error),
         )
 
 

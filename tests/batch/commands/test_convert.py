@@ -19,9 +19,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from deltaflow import DeltaTable
-from deltaflow.errors import DeltaAnalysisException, DeltaError
+from deltaflow.errors import CommitOutcomeUnknownError, DeltaAnalysisException, DeltaError, StoreError
 from deltaflow.log import DeltaLog
 from deltaflow.log.observer import set_observer
+from deltaflow.store import LocalLogStore
+from deltaflow.store.local_directory import LocalDataDirectory
 from tests.tables import actions, load, rows, rows_by_deltalake
 
 if TYPE_CHECKING:
@@ -389,6 +391,24 @@ def test_an_entry_whose_directory_is_a_delta_table(spark: SparkSession, database
     (metadata,) = actions(path, "metaData")
     assert metadata["configuration"] == {"a": "b", "c": "d"}
     assert DeltaTable.forName(spark, "t").toDF().count() == 1
+
+
+def test_an_unknown_outcome_is_not_hidden_by_what_is_left(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.range(4).write.parquet(path)
+
+    def put(self: LocalLogStore, place: str, data: bytes) -> None:
+        raise StoreError("The connection broke.")
+
+    def delete(self: LocalDataDirectory, directory: str) -> bool:
+        raise StoreError("The storage is gone.")
+
+    monkeypatch.setattr(LocalLogStore, "put_if_absent", put)
+    monkeypatch.setattr(LocalLogStore, "failed_put_never_lands", False)
+    monkeypatch.setattr(LocalDataDirectory, "delete_if_empty", delete)
+    with pytest.raises(CommitOutcomeUnknownError, match="The connection broke"):
+        convert(spark, path)
 
 
 def test_one_of_two_conversions_wins(spark: SparkSession, path: str) -> None:

@@ -19,10 +19,12 @@ from pyspark.errors import AnalysisException
 from deltaflow import DeltaTable
 from deltaflow.batch.commands import clone as clone_module
 from deltaflow.batch.commands import deep_clone
+from deltaflow.batch.commands.clone_target import CloneTarget
 from deltaflow.errors import (
     DeltaConcurrentModificationException,
     DeltaError,
     DeltaIllegalArgumentException,
+    PostCommitHookError,
     StoreError,
 )
 from deltaflow.log import DeltaLog, Operation, add_files
@@ -278,6 +280,23 @@ def test_a_source_that_loses_files_meanwhile(
     lost[0].replace(lost[0].with_suffix(".parquet"))
     clone = DeltaTable.forPath(spark, source).clone(target)
     assert rows(clone.toDF()) == rows(load(spark, source))
+
+
+@pytest.mark.parametrize("is_shallow", [False, True])
+def test_what_fails_after_the_commit_says_that_it_stands(
+    spark: SparkSession, source: str, target: str, monkeypatch: Any, is_shallow: bool
+) -> None:
+    spark.range(0).write.format("delta").save(target)
+
+    def fail(*_: object) -> None:
+        raise StoreError("The storage is gone.")
+
+    broken = (CloneTarget, "update_catalog") if is_shallow else (clone_module, "copy_lost_files")
+    with monkeypatch.context() as patched:
+        patched.setattr(*broken, fail)
+        with pytest.raises(PostCommitHookError, match=r"Version 1 of .* is committed, but .*storage is gone"):
+            DeltaTable.forPath(spark, source).clone(target, isShallow=is_shallow, replace=True)
+    assert rows(load(spark, target)) == rows(load(spark, source))
 
 
 KILLED = """

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltaflow import DeltaTable
+from deltaflow.batch.commands import restore
 from deltaflow.errors import (
     ConcurrentWriteException,
     DeltaConcurrentModificationException,
     DeltaIllegalArgumentException,
     DeltaUnsupportedOperationException,
+    PostCommitHookError,
     StoreError,
     VersionNotFoundError,
 )
@@ -193,6 +195,27 @@ def test_missing_files_are_named(spark: SparkSession, tmp_path: Path, setting: A
     [row] = delta.restoreToVersion(1).collect()
     assert row.num_restored_files == 2
     assert ids(load(spark, path)) == [10, 11]
+
+
+def test_what_fails_after_the_commit_says_that_it_stands(
+    spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_two(spark, table, 0)
+    spark.range(5, 6).write.format("delta").mode("overwrite").save(table)
+    look = restore.absent
+
+    def absent(paths: list[str]) -> list[str]:
+        if DeltaLog.for_table(table).latest_version() == 2:
+            raise StoreError("The storage is gone.")
+        return look(paths)
+
+    monkeypatch.setattr(restore, "absent", absent)
+    with pytest.raises(
+        PostCommitHookError, match=r"Version 2 of .* is committed, but .*storage is gone"
+    ) as raised:
+        DeltaTable.forPath(spark, table).restoreToVersion(0)
+    assert (raised.value.table, raised.value.version) == (table, 2)
+    assert ids(load(spark, table)) == [0, 1]
 
 
 def test_what_only_appends_is_not_taken_back(spark: SparkSession, table: str) -> None:

@@ -45,6 +45,7 @@ from deltaflow.log.commits import transaction as transaction_module
 from deltaflow.log.protocol.actions import AnyAction
 from deltaflow.log.replay.log_files import LogFiles, random_id, system_clock
 from deltaflow.store import FileStatus, LocalLogStore, RetryPolicy
+from deltaflow.store.base import check_sizes
 from tests.log.hand_written import (
     SCHEMA,
     WRITE,
@@ -480,7 +481,12 @@ class Misread(LocalLogStore):
         self.misreads -= 1
         if self.how == "absent":
             raise FileNotFoundError(path)
-        return super().read(path)[:40]
+        return super().read(path)[: 40 if self.how == "cut" else 0]
+
+    def read_together(self, directory: str, files: Sequence[FileStatus]) -> list[bytes | None]:
+        contents = super().read_together(directory, files)
+        check_sizes(directory, files, contents)
+        return contents
 
     def list_from(self, directory: str, name: str) -> list[FileStatus]:
         if self.put_name and self.lists == "fails":
@@ -490,7 +496,7 @@ class Misread(LocalLogStore):
         return [file for file in found if not (is_stale and file.name == self.put_name)]
 
 
-@pytest.mark.parametrize("how", ["cut", "absent"])
+@pytest.mark.parametrize("how", ["cut", "absent", "empty"])
 class TestWrongReadBack:
     """The file of a commit whose put has failed is there, and the storage does not show it at first."""
 
