@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
 from deltaflow.errors import DeltaAnalysisException, DeltaInvariantViolationException
 from deltaflow.log import DeltaLog
@@ -206,6 +207,22 @@ def test_values_that_are_too_long_for_their_column(spark: SparkSession, tmp_path
         with pytest.raises(DeltaInvariantViolationException, match="DELTA_EXCEED_CHAR_VARCHAR_LIMIT"):
             spark.sql(statement.replace("@T", f"delta.`{path}`"))
     assert tuples(load(spark, path)) == [("ab", "ab", "ab ")]
+
+
+def test_rows_are_changed_by_functions_of_python(spark: SparkSession, path: str) -> None:
+    spark.udf.register("more", F.udf(lambda i: None if i is None else i + 10, "bigint"))
+    spark.udf.register("is_one", F.udf(lambda i: i == 1, "boolean"))
+    spark.sql(f"UPDATE delta.`{path}` SET id = more(id) WHERE is_one(id)")
+    assert right(spark, path) == [11]
+    spark.sql(
+        f"MERGE INTO delta.`{path}` t USING (SELECT id FROM range(2)) s "
+        "ON t.id = s.id + 11 AND NOT is_one(t.id) "
+        "WHEN MATCHED THEN UPDATE SET id = more(t.id) "
+        "WHEN NOT MATCHED THEN INSERT (id, s) VALUES (more(s.id), 'p')"
+    )
+    assert right(spark, path) == [11, 21]
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE is_one(id - 20)")
+    assert right(spark, path) == [11]
 
 
 def test_by_name_and_cloned(spark: SparkSession, tmp_path: Path) -> None:

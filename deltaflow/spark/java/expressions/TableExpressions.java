@@ -86,7 +86,8 @@ public final class TableExpressions {
   public static Column over(Dataset rows, String sql, String table) {
     org.apache.spark.sql.classic.Dataset frame = (org.apache.spark.sql.classic.Dataset) rows;
     Alias column = Plans.alias(parsed(sql, table), "value");
-    LogicalPlan plan = new Project(Plans.seq(Collections.singletonList(column)), frame.queryExecution().analyzed());
+    LogicalPlan columns = Plans.standIn(CollectionConverters.asJava(frame.queryExecution().analyzed().output()));
+    LogicalPlan plan = new Project(Plans.seq(Collections.singletonList(column)), columns);
     Project analyzed = (Project) Plans.analyzedWithPadding(frame.sparkSession(), plan);
     return ExpressionUtils.column(((Alias) analyzed.projectList().head()).child());
   }
