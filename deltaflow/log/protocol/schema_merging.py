@@ -47,8 +47,10 @@ def can_store_or_parse(data: T.DataType, column: T.DataType) -> bool:
 
 
 def can_cast(data: T.DataType, column: T.DataType) -> bool:
-    """Store assignment by the policy LEGACY: any cast between atomic types; Spark refuses impossible ones."""
-    return can_store(data, column) or (isinstance(data, T.AtomicType) and isinstance(column, T.AtomicType))
+    """Store assignment by the policy LEGACY: any cast between atomic types, and of any type into text; Spark
+    refuses impossible ones."""
+    is_atomic = isinstance(data, T.AtomicType) and isinstance(column, T.AtomicType)
+    return can_store(data, column) or is_atomic or isinstance(column, T.StringType)
 
 
 def can_grow(data: T.DataType, column: T.DataType) -> bool:

@@ -218,14 +218,16 @@ def test_types_that_store_assignment_refuses(spark, table, setting, type_name, v
 
 
 def test_other_policies_of_store_assignment(spark, table, setting):
-    write(spark.sql("select 1 i, 1L l"), table)
+    write(spark.sql("select 1 i, 1L l, 'a' s"), table)
     setting("spark.sql.storeAssignmentPolicy", "LEGACY")
-    write(spark.sql("select '7' i, 2 l"), table)
+    write(spark.sql("select '7' i, 2 l, array(1, 2) s"), table)
+    spark.sql(f"insert into delta.`{table}` values (9, 9, named_struct('a', 5))")
     setting("spark.sql.storeAssignmentPolicy", "STRICT")
-    write(spark.sql("select 8 i, 3 l"), table)
+    write(spark.sql("select 8 i, 3 l, 'b' s"), table)
     with pytest.raises(AnalysisException, match="CANNOT_SAFELY_CAST"):
         write(spark.sql("select 8 i, 3D l"), table)
-    assert sorted(row.i for row in load(spark, table).collect()) == [1, 7, 8]
+    found = sorted((row.i, row.s) for row in load(spark, table).collect())
+    assert found == [(1, "a"), (7, "[1, 2]"), (8, "b"), (9, "{5}")]
 
 
 def test_missing_columns_are_null(spark, table):

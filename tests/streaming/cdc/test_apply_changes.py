@@ -971,7 +971,7 @@ def widen(spark, path, column, data_type):
         ("late", "FLOAT", "DOUBLE", 0.1),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_a_value_that_a_table_beside_a_widened_target_would_round(spark, table, beside, narrow, wide, value):
     """The batch stops before it has changed anything, and goes on when the type is the same in both."""
     now = [10**12]
@@ -1024,6 +1024,7 @@ def test_a_key_that_the_remembered_deletes_would_round(spark, table):
     assert current(spark, table) == [(one, "new")]
 
 
+@pytest.mark.long
 def test_a_restored_target_with_a_narrower_type_than_its_history(spark, table):
     """Its rows follow from the history, whose values it would round."""
     of_table, schema = applier(table, scd_type=2, track_history=["v"]), "id INT, v {}, op STRING, at INT"

@@ -39,7 +39,7 @@ def test_a_replica(streams: Any, tmp_path: Path) -> None:
     def wanted() -> list[tuple[Any, ...]]:
         return tuples(load(spark, source))
 
-    assert follow(1) == wanted()
+    assert follow(2) == wanted()
     assert load(spark, f"{replica}-1").columns == ["id", "v", "__SEQUENCE"]
     # A row that is there says more than the delete before its update, which nobody has to remember.
     assert not Path(f"{replica}-1", "_changes").exists()

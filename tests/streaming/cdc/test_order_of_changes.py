@@ -160,12 +160,11 @@ def test_history_of_some_columns(spark, table, seed):
     ("scd_type", "ignore_nulls"),
     [
         pytest.param(1, False, id="current rows"),
-        pytest.param(2, True, id="history by parts"),
+        pytest.param(2, True, id="history by parts", marks=pytest.mark.long),
         pytest.param(1, True, id="current rows by parts", marks=pytest.mark.long),
         pytest.param(2, False, id="history", marks=pytest.mark.long),
     ],
 )
-@pytest.mark.sampled(3)
 def test_equal_sequences(spark, tmp_path, scd_type, ignore_nulls):
     """Which of two changes with equal sequences wins does not depend on when they come."""
     changes, tables = worlds(7, ties=True), [str(tmp_path / name) for name in ("a", "b")]
