@@ -69,7 +69,7 @@ def traceback_text(error: BaseException) -> str:
     return without_secrets("".join(traceback.format_exception(error))).rstrip()
 
 
-def without_told_secrets(error: Exception) -> Exception | None:
+def cause_without_secrets(error: Exception) -> Exception | None:
     """The error, as the cause of another; None if its traceback tells a secret."""
     text = "".join(traceback.format_exception(error))
     return error if without_secrets(text) == text else None

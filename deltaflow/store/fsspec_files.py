@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, BinaryIO
 
-from deltaflow.errors import StoreError, without_told_secrets
+from deltaflow.errors import StoreError, cause_without_secrets
 from deltaflow.store.base import FileStatus
 
 
@@ -26,7 +26,7 @@ def as_store_errors(verb: str, path: str) -> Iterator[None]:
             f"Cannot {verb} {path}: {str(error) or type(error).__name__}. Check the path, the credentials "
             "and the connection.",
             file=path,
-        ) from without_told_secrets(error)
+        ) from cause_without_secrets(error)
 
 
 class FsspecFile(io.RawIOBase):
