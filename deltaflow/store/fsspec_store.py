@@ -77,11 +77,22 @@ class FsspecLogStore(LogStore):
         )
 
     def read(self, path: str) -> bytes:
+        self._forget_listing(path)
+        return self._content(path)
+
+    def _content(self, path: str) -> bytes:
         with as_store_errors("read", path):
-            self._forget_listing(path)
             return bytes(self._fs.cat_file(path))
 
+    def _read_if_present(self, path: str) -> bytes | None:
+        try:
+            return self._content(path)
+        except FileNotFoundError:
+            return None
+
     def read_together(self, directory: str, files: Sequence[FileStatus]) -> list[bytes | None]:
+        # Once: some list the directory anew to know a file's size.
+        forget_listing(self._fs, directory)
         contents = super().read_together(directory, files)
         # A web server's listing has no sizes.
         sized = [content if file.size else None for file, content in zip(files, contents, strict=True)]
