@@ -66,13 +66,17 @@ def without_secrets(text: str) -> str:
 
 def traceback_text(error: BaseException) -> str:
     """The traceback of an error, and of those that it came from, without secrets."""
-    return without_secrets("".join(traceback.format_exception(error))).rstrip()
+    return without_secrets(_traceback(error)).rstrip()
 
 
 def cause_without_secrets(error: Exception) -> Exception | None:
     """The error, as the cause of another; None if its traceback tells a secret."""
-    text = "".join(traceback.format_exception(error))
+    text = _traceback(error)
     return error if without_secrets(text) == text else None
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 def _rebuild(cls: type[DeltaError], state: dict[str, Any]) -> DeltaError:

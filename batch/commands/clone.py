@@ -316,14 +316,13 @@ def _commit(
     )
     metrics = {name: str(number) for name, number in zip(_METRICS, row, strict=True)}
     committed = transaction.commit([*plan.adds, *plan.removes], Operation("CLONE", parameters, metrics))
-    lost: list[str] = []
     if before is not None:
         failure = "it is not known whether VACUUM deleted files that CLONE was copying there"
         advice = "FSCK REPAIR TABLE … DRY RUN lists those that are missing."
         with after_commit(failure, advice, table=target.path, version=committed.version):
             lost = copy_lost_files(plan.copies, source.root, target.path, read)
-    if lost:
-        raise _files_lost(lost, target.path, committed.version)
+        if lost:
+            raise _files_lost(lost, target.path, committed.version)
     failure = "Spark's catalog does not know it yet"
     advice = "REFRESH TABLE, or CREATE TABLE … LOCATION … of a new name, makes it known."
     with after_commit(failure, advice, table=target.path, version=committed.version):

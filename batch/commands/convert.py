@@ -14,11 +14,7 @@ from pyspark.sql.types import StructType
 
 from deltaflow.batch.commands.parquet_source import properties_of, read_parquet_table
 from deltaflow.batch.named_table import enclosing_table, named_by_path, table_at_path, table_of_name
-from deltaflow.errors import (
-    DeltaAnalysisException,
-    DeltaUnsupportedOperationException,
-    StoreError,
-)
+from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException, StoreError
 from deltaflow.log import (
     LOG_DIRECTORY,
     DeltaLog,

@@ -146,20 +146,19 @@ def _restore(
     ]
     committed = transaction.commit(actions, Operation("RESTORE", parameters, metrics))
     # A vacuum that had looked at the log before the commit may have deleted them since they were looked for.
-    missing = []
     if needs_all:
         failure = "it is not known whether VACUUM deleted files that RESTORE brought back"
         advice = "FSCK REPAIR TABLE … DRY RUN lists those that are missing."
         with after_commit(failure, advice, table=log.path, version=committed.version):
             missing = _missing(added, restored)
-    if missing:
-        raise _files_missing(
-            restored,
-            missing,
-            f"VACUUM deleted files of version {restored.version} of {log.path} while RESTORE brought them "
-            f"back: the table lacks them since version {committed.version}, which is committed.",
-            f"Restore version {current.version}, which was the newest before it.",
-        )
+        if missing:
+            raise _files_missing(
+                restored,
+                missing,
+                f"VACUUM deleted files of version {restored.version} of {log.path} while RESTORE brought "
+                f"them back: the table lacks them since version {committed.version}, which is committed.",
+                f"Restore version {current.version}, which was the newest before it.",
+            )
     return [row]
 
 
