@@ -24,6 +24,7 @@ from deltaflow.batch.ddl.row_tracking import files_with_row_ids, take_row_ids
 from deltaflow.batch.ddl.table_properties import set_properties
 from deltaflow.errors import ConcurrentWriteException, DeltaAnalysisException, DeltaError
 from deltaflow.log import DeltaLog, DomainMetadata, Metadata, Operation, Snapshot
+from deltaflow.log.maintenance.log_cleanup import KEPT_MS
 from deltaflow.log.protocol.features import (
     CLUSTERING,
     FEATURES,
@@ -101,7 +102,7 @@ def drop_feature(
         case "rowTracking":
             _leave_row_tracking(log, settings)
         case "checkpointProtection":
-            _leave_protected_history(log, truncate_history)
+            _leave_protected_history(log, truncate_history, settings)
     if feature in _IN_HISTORY:
         is_new = _remove_traces(log, feature, settings, spark)
         if is_fast and (is_new or _is_in_history(log, feature)):
@@ -210,7 +211,7 @@ def _leave_history(
         log.checkpoint(settings)
         raise _error("DELTA_FEATURE_DROP_WAIT_FOR_RETENTION_PERIOD", log.snapshot(), feature)
     if truncate_history:
-        _truncate(log)
+        _truncate(log, settings)
     if _is_in_history(log, feature):
         log.checkpoint(settings)
         raise _error("DELTA_FEATURE_DROP_HISTORICAL_VERSIONS_EXIST", log.snapshot(), feature)
@@ -220,11 +221,12 @@ def _is_in_history(log: DeltaLog, feature: str) -> bool:
     return log.has_v2_checkpoint_history() if feature == "v2Checkpoint" else log.has_feature_history(feature)
 
 
-def _truncate(log: DeltaLog) -> None:
-    log.truncate_history(DROP_FEATURE_RETENTION_MS.of(log.snapshot().metadata.configuration, log.path))
+def _truncate(log: DeltaLog, settings: Mapping[str, str]) -> None:
+    retention_ms = DROP_FEATURE_RETENTION_MS.of(log.snapshot().metadata.configuration, log.path)
+    log.truncate_history(retention_ms, settings)
 
 
-def _leave_protected_history(log: DeltaLog, truncate_history: bool) -> None:
+def _leave_protected_history(log: DeltaLog, truncate_history: bool, settings: Mapping[str, str]) -> None:
     """Raises while the log has a version before the one whose checkpoints are protected."""
     snapshot = log.snapshot()
     if not truncate_history:
@@ -233,7 +235,7 @@ def _leave_protected_history(log: DeltaLog, truncate_history: bool) -> None:
             snapshot,
             _CHECKPOINT_PROTECTION,
         )
-    _truncate(log)
+    _truncate(log, settings)
     protected = CHECKPOINTS_PROTECTED_BEFORE.of(snapshot.metadata.configuration, log.path)
     if min(log.available_versions()) < protected:
         raise _error(
@@ -316,10 +318,13 @@ def _without_timestamps(metadata: Metadata) -> Metadata:
 
 def _error(error_class: str, snapshot: Snapshot, feature: str) -> DeltaError:
     configuration = snapshot.metadata.configuration
+    truncated_retention = configuration.get(DROP_FEATURE_RETENTION_MS.name, "24 hours")
+    if DROP_FEATURE_RETENTION_MS.of(configuration, snapshot.path) < KEPT_MS:
+        truncated_retention += ", which is one minute at least on other storages than local disks"
     return DeltaAnalysisException(
         error_class=error_class,
         feature=feature,
         retention=configuration.get(LOG_RETENTION_MS.name, "30 days"),
-        truncated_retention=configuration.get(DROP_FEATURE_RETENTION_MS.name, "24 hours"),
+        truncated_retention=truncated_retention,
         table=snapshot.path,
     )

@@ -22,7 +22,6 @@ from deltaflow.errors import (
 from deltaflow.log.commits.transaction import OptimisticTransaction
 from deltaflow.log.maintenance.checkpoint_hook import checkpoint
 from deltaflow.log.maintenance.last_vacuum import record_vacuumed_version
-from deltaflow.log.maintenance.log_cleanup import clean_up
 from deltaflow.log.maintenance.manifests import write_manifests
 from deltaflow.log.maintenance.missing_files import MissingFiles, find_missing_files
 from deltaflow.log.maintenance.vacuum_candidates import Find, in_directory
@@ -304,9 +303,9 @@ class DeltaLog:
         log._files = files
         return log
 
-    def truncate_history(self, retention_ms: int) -> None:
-        """Delete the part of the log that is older, whatever the table's properties say; see `clean_up`."""
-        clean_up(self._files, self.snapshot(), retention_ms)
+    def truncate_history(self, retention_ms: int, session: Mapping[str, str] = _NO_SETTINGS) -> None:
+        """As `checkpoint`, but what is older is deleted, whatever the table's properties say (`clean_up`)."""
+        checkpoint(self._complete._files, self._complete.snapshot(), session, retention_ms)
 
     def has_v2_checkpoint_history(self) -> bool:
         """Whether a V2 checkpoint is in the log, or a commit that asks for them."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltaflow.log import DeltaLog
+from deltaflow.log.maintenance import log_cleanup
 from tests.tables import load, write
 
 if TYPE_CHECKING:
@@ -133,14 +134,15 @@ def test_the_footers_of_many_new_files(spark: SparkSession, place: Place) -> Non
     assert counted == once
 
 
-def test_a_clean_up_of_the_log(spark: SparkSession, place: Place) -> None:
+def test_a_clean_up_of_the_log(spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_cleanup, "KEPT_MS", -60_000)
     path = place.path("t")
     for _ in range(4):
         write(spark.range(3), path, **{"delta.checkpointInterval": "3"})
     log = DeltaLog.for_table(path)
     log.snapshot()
     place.counted()
-    log.truncate_history(0)
+    log.truncate_history(-60_000)
     assert place.versions("t") == [3]
     # Commits and checksum files of three versions, which an object store deletes by one request.
     deletions = {name: number for name, number in place.counted().items() if name.startswith("D")}

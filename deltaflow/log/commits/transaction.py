@@ -39,6 +39,7 @@ from deltaflow.log.commits.reads import PartitionPredicate, Reads
 from deltaflow.log.commits.row_ids import RowIds, check_enablement
 from deltaflow.log.commits.validation import WritableAction, check_actions, check_reserved_columns
 from deltaflow.log.maintenance.checkpoint_hook import checkpoint_if_due
+from deltaflow.log.maintenance.log_cleanup import KEPT_MS
 from deltaflow.log.maintenance.manifests import check_manifests_possible, update_manifests
 from deltaflow.log.protocol.actions import (
     AddFile,
@@ -78,8 +79,9 @@ from deltaflow.log.replay.version_checksum import write_checksum
 from deltaflow.store import RetryPolicy
 
 _RETRIES = RetryPolicy()
-_NOBODY_CLEANS_UP_MS = 30_000
-"""So long after a version was the newest, no clean-up of the log takes the commit that follows it."""
+_NOBODY_CLEANS_UP_MS = KEPT_MS // 2
+"""So long after a version was the newest, no clean-up of the log takes the commit that follows it; the other
+half is for the put."""
 
 
 class OptimisticTransaction:

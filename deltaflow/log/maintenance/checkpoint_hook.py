@@ -48,13 +48,15 @@ def checkpoint_if_due(
         )
 
 
-def checkpoint(log: LogFiles, snapshot: Snapshot, session: Mapping[str, str]) -> None:
-    """Write a checkpoint of the snapshot, and delete the part of the log that has expired.
+def checkpoint(
+    log: LogFiles, snapshot: Snapshot, session: Mapping[str, str], retention_ms: int | None = None
+) -> None:
+    """Write a checkpoint of the snapshot, and delete the part of the log that has expired; see `clean_up`.
 
     UnsupportedFeatureError if the table has features that deltaflow does not write.
     """
     _write(log, snapshot, session)
-    clean_up(log, snapshot)
+    clean_up(log, snapshot, retention_ms)
 
 
 def _write(log: LogFiles, snapshot: Snapshot, session: Mapping[str, str]) -> None:

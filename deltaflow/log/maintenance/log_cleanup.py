@@ -27,6 +27,9 @@ from deltaflow.store import EntryType, FileStatus
 
 _LOG = logging.getLogger(__name__)
 _DAY_MS = 86_400_000
+KEPT_MS = 60_000
+"""No clean-up deletes a commit as young as this where a look at the end of the log is a request: there a
+transaction looks after some time alone."""
 _DELETED_TOGETHER = 250
 """What S3A deletes by one request (fs.s3a.bulk.delete.page.size)."""
 _OF_VERSION = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\.(?:.+\.)?(?:parquet|json))")
@@ -37,18 +40,22 @@ def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None)
     """Delete what is older than delta.logRetentionDuration, unless delta.enableExpiredLogCleanup is false.
 
     The limit is the midnight (UTC) before that; with `retention_ms` it is exactly that long ago, whatever the
-    properties say. The version that was the newest at the limit stays readable, and so does every later one:
-    files are deleted only below a checkpoint of that version, or of an earlier one, that has just been read
-    completely, sidecars included. No checkpoint is read if nothing is to be deleted. A broken one is a
-    warning in this module's log, and the files that an older checkpoint needs stay. With the feature
-    checkpointProtection, all versions before delta.requireCheckpointProtectionBeforeVersion go at once, or
-    nothing does.
+    properties say, but KEPT_MS at least on storages that are no local disks. A checkpoint has just been
+    written: a clock that is ahead of the newest file makes no file older. The version that was the newest at
+    the limit stays readable, and so does every later one: files are deleted only below a checkpoint of that
+    version, or of an earlier one, that has just been read completely, sidecars included. No checkpoint is
+    read if nothing is to be deleted. A broken one is a warning in this module's log, and the files that an
+    older checkpoint needs stay. With the feature checkpointProtection, all versions before
+    delta.requireCheckpointProtectionBeforeVersion go at once, or nothing does.
     """
-    configuration, now_ms = snapshot.metadata.configuration, log.clock()
-    limit_ms = limit_of(log, snapshot) if retention_ms is None else now_ms - retention_ms
-    if limit_ms is None:
+    configuration = snapshot.metadata.configuration
+    if retention_ms is None and not ENABLE_EXPIRED_LOG_CLEANUP.of(configuration, log.path):
         return
     statuses = log.store.list_from(log.directory, "")
+    now_ms = min(log.clock(), max((status.modification_time_ms for status in statuses), default=0))
+    limit_ms = _limit(log, snapshot, now_ms) if retention_ms is None else now_ms - retention_ms
+    if not log.store.lists_whole_directories:
+        limit_ms = min(limit_ms, now_ms - KEPT_MS)
     listing = listing_of(0, statuses)
     protected = 0
     if protects_checkpoints(snapshot.protocol):
@@ -72,10 +79,13 @@ def clean_up(log: LogFiles, snapshot: Snapshot, retention_ms: int | None = None)
 def limit_of(log: LogFiles, snapshot: Snapshot) -> int | None:
     """The midnight before which the table's properties let files be deleted, in milliseconds since the epoch;
     None if they let none."""
-    configuration = snapshot.metadata.configuration
-    if not ENABLE_EXPIRED_LOG_CLEANUP.of(configuration, log.path):
+    if not ENABLE_EXPIRED_LOG_CLEANUP.of(snapshot.metadata.configuration, log.path):
         return None
-    return _midnight_before(log.clock() - LOG_RETENTION_MS.of(configuration, log.path))
+    return _limit(log, snapshot, log.clock())
+
+
+def _limit(log: LogFiles, snapshot: Snapshot, now_ms: int) -> int:
+    return _midnight_before(now_ms - LOG_RETENTION_MS.of(snapshot.metadata.configuration, log.path))
 
 
 def first_cleanup_ms(committed_ms: int, retention_ms: int) -> int:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from deltaflow.log import (
     set_observer,
 )
 from deltaflow.log.commits import transaction as transaction_module
+from deltaflow.log.maintenance.log_cleanup import clean_up
 from deltaflow.log.protocol.actions import AnyAction
 from deltaflow.log.replay.log_files import LogFiles, random_id, system_clock
 from deltaflow.store import FileStatus, LocalLogStore, RetryPolicy
@@ -59,6 +61,7 @@ from tests.log.hand_written import (
     paths,
     protocol,
 )
+from tests.tables import set_time
 
 
 @pytest.fixture(autouse=True)
@@ -724,7 +727,7 @@ class TestCleanedUpLog:
         while (version := log.latest_version() + 1) < 12:
             append(log, f"b{version}") if version else create(log, "b0")
         now_ms[0] += 3_600_000
-        log.truncate_history(-(2**42))
+        clean_up(log._files, log.snapshot(), -(2**42))
         assert log.available_versions() == [10, 11]
 
     @pytest.mark.parametrize("read", [0, 8])
@@ -759,6 +762,25 @@ class TestCleanedUpLog:
         with pytest.raises(ConcurrentWriteException, match=r"commit of version 11, .* clean-up"):
             log.start_transaction(read_version=10).commit([add_file("mine")], WRITE)
         assert log.commit_versions() == [10, 12]
+
+    def test_where_a_look_at_a_file_is_a_request_no_young_commit_is_cleaned_up(
+        self, log: DeltaLog, now_ms: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(LocalLogStore, "lists_whole_directories", False)
+        now_ms[0] = time.time_ns() // 1_000_000
+        create(log)
+        log_directory = Path(log.path) / "_delta_log"
+        set_time(log_directory / commit_name(0), now_ms[0] - 3_600_000)
+        transaction = log.start_transaction()
+        for version, age_ms in enumerate((61_000, 59_000, 1_000), 1):
+            append(log, f"a{version}")
+            set_time(log_directory / commit_name(version), now_ms[0] - age_ms)
+            log.checkpoint()
+        # Whoever has seen version 0 as the newest one looks again, since that is a minute ago.
+        log.truncate_history(0)
+        assert log.commit_versions() == [1, 2, 3]
+        assert transaction.commit([add_file("mine")], WRITE) == Committed(4)
+        assert paths(log) == ["a1", "a2", "a3", "mine"]
 
     def test_a_commit_that_takes_long_follows_those_that_are_there(
         self, log: DeltaLog, now_ms: list[int]

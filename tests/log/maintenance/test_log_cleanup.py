@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltaflow.log import DeltaLog
+from deltaflow.log.maintenance.log_cleanup import clean_up
 from deltaflow.store import LocalLogStore
 from deltaflow.store.local_directory import LocalDataDirectory
 from tests.log.checkpoints import write_checkpoint
@@ -289,7 +290,7 @@ class TestSidecars:
         [newest] = table.log_directory.glob(f"{2:020}.checkpoint.*")
         newest.write_bytes(newest.read_bytes()[:-20])
         log = log_at(table)
-        log.truncate_history(MIDNIGHT_MS - DAY_MS)
+        clean_up(log._files, log.snapshot(), MIDNIGHT_MS - DAY_MS)
         assert versions(table.path) == [1, 2]
         [classic] = table.log_directory.glob("*.checkpoint.parquet")
         assert classic.name == f"{1:020}.checkpoint.parquet"
@@ -307,12 +308,28 @@ class TestSidecars:
         set_time(table.commit(6, V2, add("f6")), MIDNIGHT_MS - 40 * DAY_MS)
         parts = {file.name for file in table.log_directory.glob("*.checkpoint.*.parquet")}
         log = log_at(table)
-        log.truncate_history(0)
+        clean_up(log._files, log.snapshot(), 0)
         assert versions(table.path) == [4, 5, 6]
         assert {file.name for file in table.log_directory.glob("*.checkpoint*.parquet")} == {
             name for name in parts if name.startswith(f"{4:020}")
         }
         assert [log_at(table).snapshot_at(version).num_files for version in (4, 5, 6)] == [5, 6, 7]
+
+
+def test_a_clock_that_is_ahead_makes_no_file_older(table: HandWrittenTable) -> None:
+    """Writers with the right time would take the names of the commits that they have not seen."""
+    history(table, [3, 2, 1, 0], set(), **{"delta.logRetentionDuration": "interval 1 day"})
+    for version, file in enumerate(sorted(table.log_directory.glob("*.json"))):
+        set_time(file, NOON_MS - (4 - version) * 60_000)
+    log_at(table, 0).checkpoint()
+    ahead = log_at(table, NOON_MS + 2 * DAY_MS)
+    set_time(table.log_directory / f"{3:020}.checkpoint.parquet", NOON_MS)
+    set_time(table.log_directory / "_last_checkpoint", NOON_MS)
+    clean_up(ahead._files, ahead.snapshot())
+    assert versions(table.path) == [0, 1, 2, 3]
+    set_time(table.log_directory / "_last_checkpoint", NOON_MS + 2 * DAY_MS)
+    clean_up(ahead._files, ahead.snapshot())
+    assert versions(table.path) == [3]
 
 
 def test_a_failed_cleanup_is_a_warning_of_the_commit(
