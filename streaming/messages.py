@@ -125,6 +125,11 @@ class OpenSinkRequest(Message, frozen=True):
     output_mode: str
 
 
+class OpenSinkAnswer(Message, frozen=True):
+    has_table: bool
+    """Whether the table is there before the query's first batch."""
+
+
 class BatchRequest(WriteRequest, frozen=True, kw_only=True):
     """write.begin.stream: the write of a micro-batch begins."""
 
@@ -138,3 +143,5 @@ class BatchRequest(WriteRequest, frozen=True, kw_only=True):
     """The content of the checkpoint's file offsets/<batch id>."""
     checkpoint: str | None
     """The query's checkpoint, in the first batch of a run; None in the others."""
+    had_table: bool
+    """Whether the table was there when the query started, or is by an earlier batch of this run."""

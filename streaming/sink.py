@@ -19,14 +19,18 @@ from deltaflow.batch.write.transactional_write import (
     WriteOperation,
     begin_write,
 )
-from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
+from deltaflow.errors import (
+    DeltaAnalysisException,
+    DeltaIllegalStateException,
+    DeltaUnsupportedOperationException,
+)
 from deltaflow.log import DeltaLog, OptimisticTransaction, SetTransaction
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.column_mapping import table_schema
 from deltaflow.log.protocol.data_types import types_within
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.write.file_write import Skip, begins_write
-from deltaflow.streaming.messages import BatchRequest, OpenSinkRequest
+from deltaflow.streaming.messages import BatchRequest, OpenSinkAnswer, OpenSinkRequest
 from deltaflow.streaming.quarantine import begin_quarantine
 from deltaflow.streaming.sink_options import check_sink_options
 from deltaflow.streaming.skipped_batches import tell_skipped
@@ -34,14 +38,16 @@ from deltaflow.streaming.stream_records import record_sink
 
 
 @dispatcher.handle("sink.open")
-def open_sink(request: OpenSinkRequest) -> None:
-    """Checks the options and the output mode of a writeStream when it starts."""
+def open_sink(request: OpenSinkRequest) -> OpenSinkAnswer:
+    """Checks the options and the output mode of a writeStream when it starts; looks whether its table is
+    there, by one listing."""
     path, mode = required_path(request.path), request.output_mode
     check_sink_options(request.options, path, mode)
     if mode not in ("Append", "Complete"):
         raise DeltaUnsupportedOperationException(
             error_class="DELTA_UNSUPPORTED_OUTPUT_MODE", source="delta", mode=mode
         )
+    return OpenSinkAnswer(has_table=DeltaLog.for_table(path).latest_version() >= 0)
 
 
 class _WholeTable(WholeTable):
@@ -60,6 +66,8 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
     if request.checkpoint is not None:
         record_sink(request.checkpoint, log.path, request.output_mode, request.options)
     transaction = _transaction(request, log)
+    if request.had_table and transaction.snapshot is None:
+        raise _table_is_gone(log.path, batch_id)
     committed = transaction.record_read_of_txn(query_id)
     if committed is not None and committed >= batch_id:
         tell_skipped(path, query_id, batch_id, committed)
@@ -109,6 +117,15 @@ def _transaction(request: BatchRequest, log: DeltaLog) -> OptimisticTransaction:
     if scans:
         transaction.record_read_of_whole_table()
     return transaction
+
+
+def _table_is_gone(path: str, batch_id: int) -> DeltaIllegalStateException:
+    return DeltaIllegalStateException(
+        f"The table at {path}, which the stream writes, was dropped, moved or renamed while the stream ran, "
+        f"so batch {batch_id} was not written. Start the query again with the table's new name or path. At "
+        "the old one a restart makes a new table, which begins with this batch.",
+        table=path,
+    )
 
 
 def _source_offsets(entry: str | None) -> list[str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.tables import (
     commit_info,
     data_files,
     every_action,
+    ids,
     read_by_deltalake,
     read_commit,
     versions,
@@ -270,3 +272,37 @@ def test_foreach_batch_into_tables(
     assert streams.ids(sink) == list(range(10))
     assert streams.ids(even) == [0, 2, 4, 6, 8]
     assert versions(sink) == [0, 1]
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+@pytest.mark.parametrize("change", ["ALTER TABLE {} RENAME TO {}_2", "DROP TABLE {}", None])
+def test_a_table_that_goes_away_is_not_made_anew(
+    streams: Any, table: str, sink: str, checkpoint: str, change: str | None, batches: int
+) -> None:
+    name = f"away_{batches}_{0 if change is None else len(change)}"
+    for made in (table, sink):
+        streams.append(made, 0, 0)
+    if change is not None:
+        streams.spark.sql(f"CREATE TABLE {name} (id BIGINT) USING delta")
+        sink = streams.spark.sql(f"DESCRIBE DETAIL {name}").first().location.removeprefix("file:")
+    writer = streams.read(table).writeStream.format("delta").option("checkpointLocation", checkpoint)
+    query = writer.start(sink) if change is None else writer.toTable(name)
+    for batch in range(batches):
+        streams.append(table, batch, batch + 1)
+    query.processAllAvailable()
+    if change is None:
+        shutil.rmtree(sink)
+    else:
+        streams.spark.sql(change.format(name, name))
+    streams.append(table, 10, 11)
+    message = streams.failed(query)
+    assert f"The table at {sink}, which the stream writes, was dropped, moved or renamed" in message
+    assert not Path(sink).exists()
+
+    # A restart of a path makes a new table there, as delta-spark does. It begins with that batch.
+    if change is None:
+        streams.copy(streams.read(table), sink, checkpoint)
+        assert streams.ids(sink) == [10]
+    elif "RENAME" in change:
+        assert ids(streams.spark.table(f"{name}_2")) == list(range(batches))
+        streams.spark.sql(f"DROP TABLE {name}_2")

@@ -110,9 +110,9 @@ public final class DeltaProvider implements RelationProvider, CreatableRelationP
     Map request = request(options);
     List columns = CollectionConverters.asJava(partitionColumns);
     request.put("outputMode", outputMode.toString());
-    Python.call("sink.open", request);
+    boolean hasTable = Python.call("sink.open", request).get("hasTable").asBoolean();
     return new DeltaSink(
-        session(context), (String) request.get("path"), (Map) request.get("options"), columns, outputMode);
+        session(context), (String) request.get("path"), (Map) request.get("options"), columns, outputMode, hasTable);
   }
 
   private static Map request(scala.collection.immutable.Map options) {

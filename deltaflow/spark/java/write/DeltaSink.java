@@ -25,14 +25,16 @@ public final class DeltaSink implements Sink, ReportsSinkMetrics {
   private final String outputMode;
   private volatile int skipped;
   private boolean isRecorded;
+  private boolean hasTable;
 
   public DeltaSink(org.apache.spark.sql.classic.SparkSession session, String path, Map options, List partitionColumns,
-      OutputMode outputMode) {
+      OutputMode outputMode, boolean hasTable) {
     this.session = session;
     this.path = path;
     this.options = options;
     this.partitionColumns = partitionColumns;
     this.outputMode = outputMode.toString();
+    this.hasTable = hasTable;
   }
 
   public void addBatch(long batchId, Dataset data) {
@@ -49,9 +51,12 @@ public final class DeltaSink implements Sink, ReportsSinkMetrics {
     // Python records the table in the checkpoint, once for each run.
     request.put("checkpoint", log == null || isRecorded ? null : log.metadataPath().getParent().toString());
     isRecorded = true;
+    // A table that was there in this run is not made anew by its next batch.
+    request.put("hadTable", Boolean.valueOf(hasTable));
     // The batch has its own incremental execution. The session of its plan is the stream's clone.
     if (!FileWrite.run(((org.apache.spark.sql.classic.Dataset) data).sparkSession(), data, "stream", request))
       skipped++;
+    hasTable = true;
   }
 
   /** For the query's progress: how many batches of this run the table had already. */
