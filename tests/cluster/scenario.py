@@ -105,7 +105,8 @@ class Scenario:
         with self.step("vacuum"):
             self.spark.sql(f"VACUUM delta.`{self.fares}` RETAIN 0 HOURS")
         self.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
-        return {"files": len(self.load(self.fares).inputFiles())}
+        there = self.spark.read.format("binaryFile").option("recursiveFileLookup", True).load(self.fares)
+        return {"files": len(self.load(self.fares).inputFiles()), "there": there.count()}
 
     def stream(self, source: DataFrame, target: str, name: str) -> StreamingQuery:
         writer = source.writeStream.format("delta").trigger(availableNow=True)
