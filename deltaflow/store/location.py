@@ -35,16 +35,20 @@ OpenStore = Callable[[str, bool], tuple[LogStore, str] | None]
 _stores_of_spark: OpenStore | None = None
 _default_scheme = "file"
 """The scheme of the paths without one that a user gives to Spark."""
+_working_directory = ""
+"""The directory of relative local paths, with a slash at its end; "" is that of this process."""
 _STORES: dict[str, type[FsspecLogStore]] = {"s3": S3LogStore, "memory": MemoryLogStore}
 
 
-def use_stores_of_spark(open_store: OpenStore, default_scheme: str) -> None:
+def use_stores_of_spark(open_store: OpenStore, default_scheme: str, working_directory: str) -> None:
     """From now on paths with a scheme are in the stores of a Spark session, where it has one for them.
 
-    `default_scheme` is that of Spark's default file system.
+    `default_scheme` is that of Spark's default file system; `working_directory` that of its JVM, below which
+    Spark looks for relative local paths, such as those of checkpoints, wherever Python has gone since.
     """
-    global _stores_of_spark, _default_scheme
+    global _stores_of_spark, _default_scheme, _working_directory
     _stores_of_spark, _default_scheme = open_store, default_scheme
+    _working_directory = working_directory.rstrip("/") + "/"
 
 
 def scheme_part(path: str) -> str | None:
@@ -231,4 +235,4 @@ def _check_given(path: str) -> None:
 
 def _absolute(path: str) -> str:
     # abspath keeps two leading slashes, to which POSIX allows a meaning of their own; Hadoop has none.
-    return os.path.abspath("/" + path.lstrip("/") if path.startswith("/") else path)
+    return os.path.abspath("/" + path.lstrip("/") if path.startswith("/") else f"{_working_directory}{path}")

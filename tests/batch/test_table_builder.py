@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,9 @@ class TestWhatATableIs:
     def test_a_location_that_is_relative(
         self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.chdir(tmp_path)
-        DeltaTable.create(spark).location("a/table").addColumn("id", "long").execute()
+        relative = os.path.relpath(tmp_path / "a/table")
+        monkeypatch.chdir("/")
+        DeltaTable.create(spark).location(relative).addColumn("id", "long").execute()
         assert DeltaTable.isDeltaTable(spark, str(tmp_path / "a/table"))
 
     def test_the_session_is_the_builders(self, spark: SparkSession, database: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
+from deltaflow.streaming import lag
 from tests.tables import (
     actions,
     commit_info,
@@ -272,6 +274,19 @@ def test_foreach_batch_into_tables(
     assert streams.ids(sink) == list(range(10))
     assert streams.ids(even) == [0, 2, 4, 6, 8]
     assert versions(sink) == [0, 1]
+
+
+def test_relative_paths_of_table_and_checkpoint_are_below_one_directory(
+    streams: Any, table: str, sink: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the JVM, wherever Python is: Spark itself resolves that of the checkpoint."""
+    paths = [os.path.relpath(path) for path in (table, sink, checkpoint)]
+    for number in range(2):
+        streams.append(paths[0], number, number + 1)
+        streams.copy(streams.read(paths[0]), *paths[1:])
+        monkeypatch.chdir("/")
+    assert streams.ids(sink) == [0, 1]
+    assert lag(paths[2]).batch_id == 1
 
 
 @pytest.mark.parametrize("batches", [0, 1])

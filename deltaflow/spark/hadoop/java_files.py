@@ -38,9 +38,9 @@ class JavaFiles:
         self._java = java
         self._data = java.dataFiles()
 
-    def default_scheme(self) -> str:
-        """The scheme of paths that have none."""
-        return self._call("read the settings of", "fs.defaultFS", self._java.defaultScheme)
+    def defaults(self) -> list[str]:
+        """HadoopFiles.defaults, line by line."""
+        return self._call("read the settings of", "fs.defaultFS", self._java.defaults).split("\n", 1)
 
     def file_system_class(self, scheme: str) -> str:
         """The name of the class of Hadoop's file system of a scheme; "" if there is none."""

@@ -27,11 +27,12 @@ _OLDER_NAMES = ("s3", "s3n")
 def connect(java: Any) -> None:
     """From now on Hadoop's file systems hold the tables of paths with a scheme. `java` is a HadoopFiles.
 
-    Paths without a scheme are in the file system of fs.defaultFS. `spark.deltaflow.store.<scheme>` chooses
+    Paths without a scheme are in the file system of fs.defaultFS, and relative ones of local files below the
+    directory in which the JVM began, as Spark takes them. `spark.deltaflow.store.<scheme>` chooses
     `hadoop`, the default, or `fsspec` for the logs of tables there.
     """
     stores = StoresOfSpark(JavaFiles(java))
-    use_stores_of_spark(stores.open, stores.default_scheme)
+    use_stores_of_spark(stores.open, stores.default_scheme, stores.working_directory)
 
 
 class StoresOfSpark:
@@ -40,8 +41,7 @@ class StoresOfSpark:
     def __init__(self, files: JavaFiles) -> None:
         self._files = files
         self._trial = ExclusionTrial()
-        self.default_scheme = files.default_scheme()
-        """The scheme of paths without one."""
+        self.default_scheme, self.working_directory = files.defaults()
         self._schemes: dict[str, str] = {}
         """By a path's scheme that of Hadoop's file system."""
         self._have_conditions: dict[str, bool] = {}

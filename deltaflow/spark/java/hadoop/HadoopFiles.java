@@ -59,8 +59,10 @@ public final class HadoopFiles {
   /** The calls for data files. */
   public HadoopDataFiles dataFiles() { return new HadoopDataFiles(configuration); }
 
-  /** The scheme of paths that have none. */
-  public String defaultScheme() { return "=" + FileSystem.getDefaultUri(configuration).getScheme(); }
+  /** The scheme of paths that have none, and on the next line the directory of relative paths of local files. */
+  public String defaults() {
+    return "=" + FileSystem.getDefaultUri(configuration).getScheme() + "\n" + System.getProperty("user.dir");
+  }
 
   /** The name of the class that is Hadoop's file system of a scheme; empty where there is none. */
   public String fileSystemClass(String scheme) {
