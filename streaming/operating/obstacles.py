@@ -75,7 +75,8 @@ _REMEDIES = {
     + _NEW_CHECKPOINT,
     DONE_BEFORE: "Restore the missing entries of offsets from a copy, or rebuild the checkpoint from the "
     "commits of the sink's table.",
-    BATCH_MISSING: "Restore it from a copy, or rebuild the checkpoint from the commits of the sink's table.",
+    BATCH_MISSING: "Restore what is missing from a copy, or rebuild the checkpoint from the commits of the "
+    "sink's table.",
     EDIT_INTERRUPTED: "Make the change again (deltaflow offsets rewind, or adopt): it first removes what the "
     "interrupted one has written. Or put the newest whole backup of the checkpoint, which is beside it, in "
     "its place.",

@@ -105,6 +105,15 @@ class Restart:
                 self._replay(end)
             self._offsets = dict(end.offsets)
             batch_id = newest + 1
+        elif self.checkpoint.done:
+            self._stop(
+                obstacle(
+                    BATCH_MISSING,
+                    f"The checkpoint {self.checkpoint.directory} has no entry in offsets, and by its commits "
+                    f"batch {self.checkpoint.done[-1]} is done. Spark fails with such a checkpoint.",
+                    batch_id=batch_id,
+                )
+            )
         for running in self._running.values():
             running.delta.prepare_for_available_now()
         while self._plan_and_run(batch_id):

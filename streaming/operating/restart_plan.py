@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from deltaflow.errors import DeltaIllegalStateException
-from deltaflow.log.streams.checkpoint import StreamCheckpoint
+from deltaflow.log.streams.checkpoint import StreamCheckpoint, reservoir_id
 from deltaflow.log.streams.source_offset import BARRIERS
 from deltaflow.store import qualified_path
 from deltaflow.streaming.operating.batch_plan import BatchPlan
@@ -55,8 +55,8 @@ class RestartPlan(msgspec.Struct, frozen=True, kw_only=True):
             for step in self.batch.sources:
                 table.add_row(
                     step.table or f"source {step.source}",
-                    _position(step.start),
-                    _position(step.end),
+                    "the start" if step.start is None else _position(step.start),
+                    "?" if step.end is None else _position(step.end),
                     amount(step.files),
                     size(step.bytes),
                     amount(step.rows),
@@ -75,9 +75,9 @@ class RestartPlan(msgspec.Struct, frozen=True, kw_only=True):
         return text + (", then the query fails." if self.stops else ".")
 
 
-def _position(json: str | None) -> str:
-    if json is None:
-        return "the start"
+def _position(json: str) -> str:
+    if reservoir_id(json) is None:  # of another format
+        return json
     offset = msgspec.json.decode(json)
     version, index = offset["reservoirVersion"], offset["index"]
     text = f"version {version}" + (f", file {index}" if index >= 0 else "")

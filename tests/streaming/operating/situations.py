@@ -225,6 +225,14 @@ def more_batches_done_than_planned(s: Stopped) -> None:
 
 
 @situation
+def all_offsets_are_lost(s: Stopped) -> None:
+    s.commits()
+    s.ended(offset(0, 0, initial=True), offset(1))
+    for entry in Path(s.checkpoint, "offsets").iterdir():
+        entry.unlink()
+
+
+@situation
 def two_sources(s: Stopped) -> None:
     other = SourceTable(f"{s.path}-2", [7, 8], table_id="table-2")
     other.commit([9])

@@ -85,7 +85,11 @@ def test_the_plan_is_what_spark_then_does(streams: Any, tmp_path: Path, name: st
         assert run.error is None
     else:
         assert run.error is not None
-        assert IN_SPARKS_WORDS.get(plan.stops.condition, plan.stops.condition) in run.error
+        condition = plan.stops.condition
+        words: tuple[str, ...] = (IN_SPARKS_WORDS.get(condition, condition),)
+        if name == "all_offsets_are_lost":  # of 4.2 and newer, 4.1, and 4.0
+            words = ("assertion failed", "CHECKPOINT_LOCATION_NOT_EMPTY", "Concurrent update to the log")
+        assert any(word in run.error for word in words)
         assert len(plan.stops.remedy) > 20
     warnings = [obstacle.condition for obstacle in plan.obstacles if not obstacle.is_fatal]
     assert warnings == WARNINGS.get(name, [])
@@ -131,6 +135,27 @@ def test_the_files_of_the_batch(streams: Any, tmp_path: Path) -> None:
     assert batch is not None
     assert batch.sources[0].paths == ("f001.parquet", "f002.parquet", "f003.parquet", "f004.parquet")
     assert batch.bytes == sum(stopped.source.size(number) for number in range(1, 5))
+
+
+@pytest.mark.parametrize("planned", [0, 1])
+def test_a_source_of_another_format_is_shown_as_the_checkpoint_has_it(
+    streams: Any, tmp_path: Path, planned: int
+) -> None:
+    folder, sink, checkpoint = (str(tmp_path / name) for name in ("in", "out", "checkpoint"))
+    for number in range(2):
+        streams.spark.range(number, number + 1).write.mode("append").json(folder)
+        streams.copy(streams.spark.readStream.schema("id BIGINT").json(folder), sink, checkpoint)
+    for _ in range(planned):
+        streams.forget_last_batch(checkpoint)
+    plan = plan_restart(checkpoint)
+    assert plan.batch is None or plan.batch.sources[0].end is None
+    [obstacle] = plan.obstacles
+    assert (obstacle.condition, obstacle.is_fatal) == ("DELTA_STREAM_SOURCE_NOT_PLANNED", False)
+    if planned:
+        assert "replays batch 1" in str(plan)
+        assert '{"logOffset":0}' in str(plan)
+    else:
+        assert "nothing new to read" in str(plan)
 
 
 def test_what_comes_behind_the_first_obstacle(streams: Any, tmp_path: Path) -> None:
