@@ -219,8 +219,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "DELTA_CHANGE_RECORD_UNREADABLE": (
         "22023",
-        "A record cannot be read as a change: {reason}. Nothing of the batch was applied. Leave the record "
-        "out of the source, or mend it, and start the query again.",
+        "A record cannot be read as a change: {reason}. Nothing of the batch was applied. Mend the record, "
+        "or leave it out by a filter of the frame that apply_changes is given, and start the query again.",
     ),
     "DELTA_CHANGE_SNAPSHOT_OLD": (
         "22023",
@@ -630,8 +630,9 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_INVALID_CHANGE": (
         "22023",
         "apply_changes: {number} records of batch {batch} are no changes, since they lack a key or a "
-        "sequence or are no upsert, delete or truncate: {rows}. Nothing of the batch was applied. Leave such "
-        "records out of the source, or mend them, and start the query again.",
+        "sequence or are no upsert, delete or truncate: {rows}. Nothing of the batch was applied. Mend such "
+        "records, or leave them out by a filter of the frame that apply_changes is given, and start the "
+        "query again.",
     ),
     "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": (
         "42K05",

@@ -49,7 +49,8 @@ class Debezium:
     `sequence_by` has to be given.
 
     Raises:
-        DeltaIllegalArgumentException: `timestamps` or `decimals` has a value that is not one of those below.
+        DeltaIllegalArgumentException: `timestamps` or `decimals` has a value that is not one of those below,
+            or `table` names no schema.
     """
 
     value: str = "value"
@@ -80,6 +81,11 @@ class Debezium:
                 raise DeltaIllegalArgumentException(
                     f"Invalid value '{given}' for '{name}' of Debezium: it must be one of {', '.join(known)}."
                 )
+        if self.table is not None and "." not in self.table:
+            raise DeltaIllegalArgumentException(
+                f"Invalid value '{self.table}' for 'table' of Debezium: no message is of a table without its "
+                f"schema. Give schema.{self.table}, or database.{self.table} where there are no schemas."
+            )
 
     def changes(self, batch: DataFrame, current: Current) -> DataFrame | None:
         """The changes of the messages; see `deltaflow.streaming.cdc.changes`.

@@ -10,9 +10,10 @@ import uuid
 from decimal import Decimal
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from deltaflow.errors import DeltaAnalysisException, DeltaIllegalArgumentException
-from deltaflow.streaming.cdc import Debezium
+from deltaflow.streaming.cdc import Debezium, apply_changes
 from deltaflow.streaming.cdc.applier import Applier
 from deltaflow.streaming.cdc.changes import Current
 from deltaflow.streaming.cdc.data_columns import DataColumns
@@ -626,7 +627,31 @@ def test_columns_that_are_not_known(spark):
         read(spark, [wide])
 
 
+def test_a_filter_of_the_stream_leads_past_a_record_that_is_no_change(spark, table, tmp_path):
+    folder, checkpoint = tmp_path / "landed", str(tmp_path / "checkpoint")
+    folder.mkdir()
+
+    def run(landed):
+        envelope = Debezium(schema="id INT, name STRING", table="public.people")
+        writer = apply_changes(landed, table, keys="id", envelope=envelope)
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(60)
+        finally:
+            query.stop()
+
+    landed = spark.readStream.text(str(folder))
+    messages = [json.dumps(event("c", {"id": number, "name": "a"}, lsn=number)) for number in (1, 2)]
+    (folder / "1").write_text("\n".join([messages[0], "broken", messages[1]]))
+    with pytest.raises(StreamingQueryException, match=r"DELTA_CHANGE_RECORD_UNREADABLE.*broken"):
+        run(landed)
+    run(landed.where("value <> 'broken'"))
+    assert tuples(load(spark, table).select("id", "name")) == [(1, "a"), (2, "a")]
+
+
 def test_arguments_are_checked():
+    with pytest.raises(DeltaIllegalArgumentException, match=r"'people' for 'table'.*Give schema\.people"):
+        Debezium(table="people")
     with pytest.raises(DeltaIllegalArgumentException, match="'hours' for 'timestamps'"):
         Debezium(timestamps="hours")
     with pytest.raises(DeltaIllegalArgumentException, match="'exact' for 'decimals'"):
