@@ -14,6 +14,7 @@ from deltaflow.batch.ddl.messages import (
     LoadTableRequest,
     OtherFormatRequest,
     RefusedRequest,
+    RelativePathRequest,
     TableExistsAnswer,
     TableExistsRequest,
 )
@@ -120,6 +121,18 @@ def refuse(request: RefusedRequest) -> None:
 def refuse_other_format(request: OtherFormatRequest) -> None:
     """Refuses to put a Delta table in the place of a table of another format."""
     raise DeltaAnalysisException(error_class="DELTA_NOT_A_DELTA_TABLE", table_name=request.name)
+
+
+@dispatcher.handle("catalog.refuseRelativePath")
+def refuse_relative_path(request: RelativePathRequest) -> None:
+    """Refuses a relative path in a name."""
+    path = request.path
+    raise DeltaAnalysisException(
+        f"delta.`{path}` has a relative path, and in SQL a path begins at the root. Write "
+        f"delta.`{table_path(path)}` if that is the table. In Python, load, save and DeltaTable.forPath take "
+        "relative paths.",
+        error_class="DELTA_NOT_A_DELTA_TABLE",
+    )
 
 
 def _described(snapshot: Snapshot, path: str, version: int | None) -> LoadedTable:

@@ -48,6 +48,12 @@ class RefusedRequest(Message, frozen=True):
     name: str
 
 
+class RelativePathRequest(Message, frozen=True):
+    """catalog.refuseRelativePath."""
+
+    path: str
+
+
 class OtherFormatRequest(Message, frozen=True):
     """catalog.refuseOtherFormat: the name of a table of another format."""
 

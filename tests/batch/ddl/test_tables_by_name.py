@@ -466,3 +466,36 @@ def test_a_name_that_has_lost_its_table(sql: Sql, spark: SparkSession, database:
             sql(statement)
     sql("DROP TABLE t")
     assert not spark.catalog.tableExists("t")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM {}",
+        "SELECT * FROM {} VERSION AS OF 0",
+        "INSERT INTO {} VALUES (1)",
+        "DELETE FROM {} WHERE id = 1",
+        "MERGE INTO {} AS t USING (SELECT 1L AS id) AS s ON t.id = s.id WHEN MATCHED THEN DELETE",
+        "CREATE TABLE {} (id BIGINT) USING delta",
+        "CREATE OR REPLACE TABLE {} USING delta AS SELECT 1 AS id",
+        "CREATE TABLE copy SHALLOW CLONE {}",
+        "ALTER TABLE {} SET TBLPROPERTIES ('a' = 'b')",
+        "DESCRIBE HISTORY {}",
+        "DESCRIBE DETAIL {}",
+        "OPTIMIZE {}",
+        "VACUUM {}",
+        "VACUUM 'rel/t'",
+        "RESTORE TABLE {} TO VERSION AS OF 0",
+    ],
+)
+@pytest.mark.sampled(5)
+def test_a_relative_path_as_a_name_is_told(spark: SparkSession, database: Path, statement: str) -> None:
+    """It is refused, as in delta-spark, whose error is about something else."""
+    with pytest.raises(DeltaAnalysisException, match=r"delta\.`rel/t` has a relative path.*/rel/t` if"):
+        spark.sql(statement.format("delta.`rel/t`")).collect()
+    assert not Path("rel").exists()
+
+
+def test_nor_is_it_a_name_in_python(spark: SparkSession) -> None:
+    with pytest.raises(DeltaAnalysisException, match=r"delta\.`rel/t` has a relative path"):
+        DeltaTable.forName(spark, "delta.`rel/t`")

@@ -10,7 +10,6 @@ import io.deltaflow.spark.DeltaProvider;
 import io.deltaflow.spark.bridge.Python;
 import io.deltaflow.spark.bridge.Settings;
 import io.deltaflow.spark.bridge.Thrown;
-import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.QualifiedTableName;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
@@ -256,7 +255,7 @@ public final class DeltaCatalog extends DelegatingCatalogExtension implements St
 
   private static boolean isPath(Identifier ident) {
     String[] namespace = ident.namespace();
-    return namespace.length == 1 && namespace[0].equalsIgnoreCase("delta") && new Path(ident.name()).isAbsolute();
+    return namespace.length == 1 && namespace[0].equalsIgnoreCase("delta") && TableNames.isPath(ident.name());
   }
 
   private static boolean isDelta(Table table) {

@@ -1,6 +1,7 @@
 package io.deltaflow.spark.sql;
 
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -94,9 +95,14 @@ public final class TableNames {
     CatalogTable entry = entry(entries, database, table);
     if (entry != null && entry.tableType().equals(CatalogTableType.VIEW())) return view(session, parts, false);
     if (entry != null) return isDelta(entry) ? ofEntry(catalog, entry) : null;
-    return isDelta(database) && new Path(table).isAbsolute()
-        ? described("delta." + QuotingUtils.quoteIdentifier(table), table)
-        : null;
+    return isDelta(database) && isPath(table) ? described("delta." + QuotingUtils.quoteIdentifier(table), table) : null;
+  }
+
+  /** Whether a name in the namespace delta is a path. A relative one is refused: no other table has a slash. */
+  static boolean isPath(String name) {
+    if (new Path(name).isAbsolute()) return true;
+    if (name.indexOf('/') >= 0) Python.call("catalog.refuseRelativePath", Collections.singletonMap("path", name));
+    return false;
   }
 
   public static boolean isDelta(Object provider) {
