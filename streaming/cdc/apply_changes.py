@@ -14,7 +14,7 @@ from deltaflow.errors import DeltaIllegalArgumentException
 from deltaflow.interface.arguments import is_connect_session
 from deltaflow.log.protocol.intervals import interval_ms
 from deltaflow.streaming.cdc.applier import Applier
-from deltaflow.streaming.cdc.changes import ByConditions, Envelope
+from deltaflow.streaming.cdc.changes import ByConditions, Current, Envelope
 from deltaflow.streaming.cdc.data_columns import DataColumns
 from deltaflow.streaming.cdc.target import Target
 
@@ -71,7 +71,8 @@ def apply_changes(
     later than that, and may be older than a forgotten delete, goes to the table `_changes/late` in the
     target's directory.
 
-    Raises DeltaIllegalArgumentException for arguments that do not fit together. The query fails with
+    Raises DeltaIllegalArgumentException for arguments that do not fit together, or name columns that the
+    source lacks, and Spark's AnalysisException for expressions that do. The query fails with
     DELTA_INVALID_CHANGE for a record without key or sequence.
     """
     data_columns = DataColumns(
@@ -97,6 +98,9 @@ def apply_changes(
     if envelope is None:
         _check(sequence_by is not None, "sequence_by", "is missing: it says which change of a key is newer")
         envelope = ByConditions(_expression(sequence_by), _condition(deletes), _condition(truncates))
+        # A name that the source lacks is an error now, and not in the first batch.
+        stored = DataColumns(data_columns.keys, data_columns.columns, data_columns.except_columns)
+        stored.of(envelope.changes(source, Current(None, lambda: None, stored.keys)), None, by_columns=False)
     else:
         given = sequence_by is None and deletes is None and truncates is None
         _check(

@@ -83,7 +83,9 @@ def field_named(schema: T.StructType, name: str) -> T.StructField:
     found = fields_at(schema, [name])
     if found is None:
         raise DeltaIllegalArgumentException(
-            error_class="DELTA_APPLY_CHANGES_COLUMN", column_name=name, given=", ".join(schema.names)
+            error_class="DELTA_APPLY_CHANGES_COLUMN",
+            column_name=name,
+            given=", ".join(given for given in schema.names if given not in RESERVED),
         )
     return found[0]
 

@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from deltaflow import DeltaTable
@@ -1143,6 +1144,8 @@ def test_another_way_to_apply(spark, table):
         ({"keys": []}, "keys names no column"),
         ({"sequence_by": None}, "sequence_by is missing"),
         ({"scd_type": 3}, "scd_type is 3"),
+        ({"keys": ["id", "nope"]}, r"no column nope\. Their columns are id, name, op, at\."),
+        ({"except_columns": "nope"}, "no column nope"),
         ({"columns": ["a"], "except_columns": ["b"]}, "together with except_columns"),
         ({"track_history_columns": ["a"]}, "of use with scd_type=2 alone"),
         ({"keys": ["id", "ID"]}, "keys names a column twice"),
@@ -1155,6 +1158,14 @@ def test_arguments(spark, tmp_path, arguments, problem):
     source = spark.readStream.schema(SCHEMA).json(str(tmp_path))
     with pytest.raises(DeltaIllegalArgumentException, match=problem):
         apply_changes(source, "/t", **{"keys": ["id"], "sequence_by": "at", **arguments})
+
+
+@pytest.mark.parametrize("argument", ["sequence_by", "deletes", "truncates"])
+def test_an_expression_over_a_column_that_the_source_lacks(spark, tmp_path, argument):
+    source = spark.readStream.schema(SCHEMA).json(str(tmp_path))
+    arguments = {"keys": "id", "sequence_by": "at", argument: "nope > 1"}
+    with pytest.raises(AnalysisException, match=r"UNRESOLVED_COLUMN.*`nope`"):
+        apply_changes(source, "/t", **arguments)
 
 
 @pytest.mark.parametrize(
