@@ -203,3 +203,60 @@ spark.stop()
 
 def test_rows_of_an_optimized_write_are_not_lost_with_an_executor(run: Callable[..., str]) -> None:
     assert "failed" in run(LOST_IN_SHUFFLE)
+
+
+LOST_WHILE_JUDGED = """
+import threading, time
+import deltaflow
+from deltaflow.spark.bridge.java_classes import java_classes
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+spark = deltaflow.session("lost while judged", master="local-cluster[2,1,512]", config={
+    **SETTINGS, "spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1",
+    "spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "200ms"})
+spark.range(0, 4000, 1, 4).write.format("delta").save("source")
+check = "TBLPROPERTIES ('delta.constraints.c' = 'k >= 0')"
+spark.sql(f"CREATE TABLE delta.`{os.getcwd()}/sink` (id BIGINT, k INT) USING delta {check}")
+
+def run(slow):
+    rows = spark.readStream.format("delta").load("source").repartition(4, "id")
+    rows = rows.withColumn("k", F.floor(16 * F.rand()).cast("int")).repartition(2, "k")
+    if slow:  # while the other part is there already
+        rows = rows.where('''IF(spark_partition_id() = 1 AND k >= 0 AND id % 20 = 0,
+            reflect('java.lang.Thread', 'sleep', CAST(50 AS BIGINT)), 'x') IS NOT NULL''')
+    writer = rows.writeStream.format("delta").option("checkpointLocation", "checkpoint")
+    writer.option("quarantinePath", "aside").trigger(availableNow=True).start("sink").awaitTermination()
+
+def executors_of_parts():
+    master = java_classes(spark).expressions.Checkpoints.blocks(spark.sparkContext._jsc.sc()).master()
+    for number in list(spark.sparkContext._jsc.getPersistentRDDs().keySet()):
+        blocks = [spark._jvm.org.apache.spark.storage.RDDBlockId(number, part) for part in range(2)]
+        places = [master.getLocations(block) for block in blocks]
+        yield [place.apply(0).executorId() for place in places if place.size()]
+
+def kill_the_executor_of_a_part():
+    while not (found := [parts[0] for parts in executors_of_parts() if len(parts) == 1]):
+        time.sleep(0.02)
+    for process in spark._jvm.java.lang.ProcessHandle.current().descendants().toArray():
+        if f"--executor-id {found[0]} " in str(process.info().commandLine().orElse("")):
+            process.destroyForcibly()
+            killed.append(process)
+
+killed = []
+killing = threading.Thread(target=kill_the_executor_of_a_part, daemon=True)
+killing.start()
+try:
+    run(slow=True)
+except StreamingQueryException as error:
+    assert "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(error), error
+    print("failed")
+assert killed
+assert load(spark, "sink").count() == 0
+run(slow=False)
+assert ids(load(spark, "sink")) == list(range(4000))
+spark.stop()
+"""
+
+
+def test_rows_are_judged_by_one_job_if_an_executor_is_lost_in_it(run: Callable[..., str]) -> None:
+    assert "failed" in run(LOST_WHILE_JUDGED)

@@ -104,11 +104,14 @@ public final class Quarantine {
    * Judges all rows, in a job of its own, and cuts what they came from. Of a plan that is not deterministic, a part
    * that Spark computed again between the two writes would be judged otherwise: rows would be in both tables, or in
    * none. If an executor is lost with its rows, the batch fails now, and runs again as a whole.
+   *
+   * By one job, as Dataset.localCheckpoint: an action before it would be a first job, and Spark would compute in
+   * another one what an executor has lost meanwhile. Rows that come from a shuffle may be other ones then.
    */
   public void judge() {
     RDD judged = rows.cacheBuilder().cachedColumnBuffers();
     judged.localCheckpoint();
-    judged.count();
+    judged.doCheckpoint();
   }
 
   /** The rows that fit, as rows of the table. */
