@@ -932,6 +932,11 @@ CATALOGUE: dict[str, Entry] = {
         "them. The table is as it was. Run the write, or start the query, again; with spark.speculation = "
         "false this is rare.",
     ),
+    "DELTA_ROWS_LOST": (
+        "40000",
+        "Spark has lost, with an executor, rows that it had computed once for this write into {target}. The "
+        "table is as it was. Run the operation, or start the query, again.",
+    ),
     "DELTA_ROW_TRACKING_BACKFILL_NEEDED": (
         "55000",
         "Cannot enable row tracking here: {number} files of the table have no row ids yet. Set "

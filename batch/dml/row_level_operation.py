@@ -173,14 +173,14 @@ class RowLevelOperation(TouchedFiles):
         self.finds_positions = self.may_mark or self.records_changes
         """Whether the operation has to know which rows of a file it changes."""
         self._kept: list[DataFrame] = []
-        self.checkpoints = Checkpoints()
+        self.checkpoints = Checkpoints(snapshot.path)
         """Of rows that several of its jobs read, and that may be others the next time. They end with it."""
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception: Any) -> None:
         super().__exit__(*exception)
         for frame in self._kept:
             frame.unpersist()
-        self.checkpoints.release()
+        self.checkpoints.__exit__(*exception)
         if exception[0] is not None:
             return
         if self._idempotent is not None:
@@ -354,7 +354,7 @@ class RowLevelOperation(TouchedFiles):
 
     def commit(self, changed: Changed, describe: Describe) -> None:
         """The commit; for `replace` and `remove`."""
-        self.checkpoints.check(self.snapshot.path)
+        self.checkpoints.check()
         actions: list[Any] = [*changed.adds, *changed.marked, *changed.removes, *changed.change_files]
         if self._idempotent is not None:
             actions.insert(0, self._idempotent.action(self.transaction))
@@ -368,4 +368,4 @@ class RowLevelOperation(TouchedFiles):
         if self._idempotent is not None or self.transaction.metadata != self.snapshot.metadata:
             self.commit(Changed((), 0, ()), describe)
         else:
-            self.checkpoints.check(self.snapshot.path)
+            self.checkpoints.check()

@@ -123,7 +123,7 @@ class Applier:
             snapshot = self.target.adopt(spark, snapshot, flow)
             snapshot = self._with_engine_columns(spark, snapshot, columns)
         side = SideTables(spark, snapshot, columns)
-        with Checkpoints() as checkpoints:
+        with Checkpoints(snapshot.path) as checkpoints:
             run = ChangeBatch(
                 spark,
                 write,

@@ -290,7 +290,7 @@ class ChangeBatch:
     def _as_one_write(self) -> AbstractContextManager[None]:
         """The MERGEs in the block are skipped by a table that has the batch already. They check the rows that
         they read; what those came from is checked now."""
-        self.checkpoints.check(self.side.target)
+        self.checkpoints.check()
         of_write = dict(zip(SESSION_SETTINGS, self.write.options.values(), strict=True))
         # The source is materialised.
         return session_settings(self.spark, {**of_write, MERGE_MATERIALIZE_SOURCE.name: "none"})

@@ -1,4 +1,5 @@
-"""Rows of which Spark has two copies, from two attempts of a task at once, are never committed.
+"""Rows of which Spark has two copies, from two attempts of a task at once, are never committed; nor are
+others in the place of those that it has lost.
 
 With speculation, executors of two hosts have them now and then. Here Spark's driver is told that another
 block manager has a copy of the first part of each checkpoint, as it is told then.
@@ -6,7 +7,7 @@ block manager has a copy of the first part of each checkpoint, as it is told the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from deltaflow.streaming import apply_changes
 from tests.tables import ids, load, versions
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -68,15 +69,44 @@ def copies(copy_kept_rows: Copy, monkeypatch: pytest.MonkeyPatch) -> Copies:
     def second_copies() -> Iterator[None]:
         check = Checkpoints.check
 
-        def check_after_copying(self: Checkpoints, table: str) -> None:
+        def check_after_copying(self: Checkpoints) -> None:
             assert copy_kept_rows()
-            check(self, table)
+            check(self)
 
         with monkeypatch.context() as patch:
             patch.setattr(Checkpoints, "check", check_after_copying)
             yield
 
     return second_copies
+
+
+@pytest.fixture
+def loses(monkeypatch: pytest.MonkeyPatch) -> Copies:
+    """In the context that it gives, Spark loses the rows that an operation keeps."""
+
+    @contextmanager
+    def lost() -> Iterator[None]:
+        keep, add = Checkpoints.keep, Checkpoints.add
+
+        def forget(frame: DataFrame) -> None:
+            frame.sparkSession._jvm.io.deltaflow.spark.expressions.Checkpoints.release(frame._jdf)
+
+        def keep_and_lose(self: Checkpoints, frame: DataFrame) -> DataFrame:
+            kept = keep(self, frame)
+            forget(kept)
+            return kept
+
+        def add_and_lose(self: Checkpoints, frames: Sequence[DataFrame]) -> None:
+            add(self, frames)
+            for frame in frames:
+                forget(frame)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoints, "keep", keep_and_lose)
+            patch.setattr(Checkpoints, "add", add_and_lose)
+            yield
+
+    return lost
 
 
 def make(spark: SparkSession, path: str, *, is_marked: bool) -> None:
@@ -124,6 +154,42 @@ def test_operations_on_rows(
     assert (versions(table), sorted(load(spark, table).collect())) == (before, rows)
     spark.sql(text).collect()
     assert len(versions(table)) == len(before) + (statement != "merge without a match")
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.sampled(3)
+def test_operations_on_rows_that_are_lost(
+    spark: SparkSession, table: str, tmp_path: Path, loses: Copies, statement: str
+) -> None:
+    other = str(tmp_path / "other")
+    make(spark, other, is_marked=False)
+    make(spark, table, is_marked=False)
+    spark.range(20, 60, 1, 2).withColumn("r", F.rand()).createOrReplaceTempView("drawn")
+    text = STATEMENTS[statement].format(table=table, other=other)
+    with loses(), pytest.raises(DeltaIllegalStateException, match="lost, with an executor") as raised:
+        spark.sql(text).collect()
+    assert raised.value.getCondition() == "DELTA_ROWS_LOST"
+    assert table in str(raised.value)
+    assert versions(table) == [0, 1]
+    spark.sql(text).collect()
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.sampled(1)
+def test_changes_that_are_lost(
+    spark: SparkSession, table: str, sink: str, checkpoint: str, loses: Copies, scd_type: int
+) -> None:
+    spark.range(0, 40, 1, 4).selectExpr("id", "1 AS at").write.format("delta").save(table)
+
+    def run() -> None:
+        changes = spark.readStream.format("delta").load(table)
+        writer = apply_changes(changes, sink, keys="id", sequence_by="at", scd_type=scd_type)
+        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+
+    with loses(), pytest.raises(StreamingQueryException, match="DELTA_ROWS_LOST"):
+        run()
+    run()
+    assert ids(load(spark, sink)) == list(range(40))
 
 
 def test_a_source_that_its_user_has_checkpointed(

@@ -22,7 +22,7 @@ def is_hinted(source: DataFrame, used: list[str]) -> bool:
     """Whether a MERGE by the source's id that uses these columns has it broadcast."""
     columns = [source[name] for name in used]
     of_merge = MergeSource(source)
-    with Checkpoints() as checkpoints:
+    with Checkpoints("table") as checkpoints:
         of_merge.materialize(columns, "auto", checkpoints)
         of_merge.key_bounds([(F.col("id"), source["id"])], by_list=[False])
         hinted = of_merge.with_broadcast_hint()
