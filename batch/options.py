@@ -24,7 +24,7 @@ def required_path(path: str | None) -> str:
     """
     if not path:
         raise DeltaIllegalArgumentException(
-            "'path' is not specified. Give it to load(…), save(…) or start(…), or as option(\"path\", …)",
+            "'path' is not specified. Give one to load(…), save(…) or start(…), or as option(\"path\", …).",
             error_class="DELTA_PATH_REQUIRED",
         )
     # This refuses a storage that Spark cannot reach before anything is read.

@@ -81,6 +81,7 @@ def stream_sources(
 
     `tables` are paths of tables, in any order, for a checkpoint that names none or that was moved with them.
     `options` are those of the next start, for all sources, in place of recorded ones.
+    DeltaIllegalArgumentException for a table that no source reads.
     """
     entry = None if checkpoint.newest_planned is None else checkpoint.offsets(checkpoint.newest_planned)
     records = _records(checkpoint, entry)
@@ -117,7 +118,15 @@ def stream_sources(
             StreamSource(str(i), None, path, options_of_all, metadata_path(checkpoint, str(i)))
             for i, path in enumerate(given)
         ]
-    return _with_other_tables(found, list(given))
+    found = _with_other_tables(found, list(given))
+    unused = [path for path in given if path not in {source.path for source in found}]
+    if unused:
+        raise DeltaIllegalArgumentException(
+            f"The stream with the checkpoint {checkpoint.directory} reads no table at {unused[0]}. Its "
+            f"sources read: {', '.join(source.path or 'another format' for source in found)}.",
+            file=checkpoint.directory,
+        )
+    return found
 
 
 def _with_other_tables(sources: list[StreamSource], paths: list[str]) -> list[StreamSource]:

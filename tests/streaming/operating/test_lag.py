@@ -306,3 +306,14 @@ def test_it_starts_no_jvm_and_loads_no_sink(stopped: Stopped) -> None:
         "assert not {'deltaflow.streaming.sink', 'deltaflow.streaming.source'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_table_that_the_stream_does_not_read_is_refused(streams: Any, tmp_path: Path) -> None:
+    stopped = Stopped(tmp_path, streams)
+    stopped.commits()
+    stopped.ended(offset(1))
+    other = SourceTable(f"{stopped.path}-2", [7], table_id="table-2")
+    with pytest.raises(
+        DeltaIllegalArgumentException, match=rf"reads no table at {other.path}\. .*{stopped.path}"
+    ):
+        lag(stopped.checkpoint, tables=[stopped.path, other.path])
