@@ -189,6 +189,21 @@ class _Run:
         self.states[table[table.index(self.folder) + len(self.folder) :].strip("/")].append(state.digest)
 
 
+def _function(name: str) -> Callable[[str], object]:
+    """The function `module:function`; ends the process with one line where there is none."""
+    module, _, function = name.partition(":")
+    try:
+        found: Callable[[str], object] = getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError as error:
+        if error.name != module:  # what the module itself imports
+            raise
+    except (AttributeError, ValueError):
+        pass
+    else:
+        return found
+    raise SystemExit(f"{name!r} names no function. Give 'module:function', of a module that can be imported.")
+
+
 class _Worker:
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
@@ -196,8 +211,7 @@ class _Worker:
         self._file = os.open(orders.reports, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def work(self) -> None:
-        module, _, name = self.orders.function.partition(":")
-        function = getattr(importlib.import_module(module), name)
+        function = _function(self.orders.function)
         watch_steps(self._take)
         kills = [task.folder for task in self.orders.tasks if _has_kill(task)]
         for task in self.orders.tasks:
@@ -290,6 +304,8 @@ def _work(start: Start) -> NoReturn:
     try:
         _Worker(orders).work()
         code = 0
+    except SystemExit as error:
+        print(error, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -169,6 +169,13 @@ def test_a_wrong_pipeline_is_found(fault: str, folder: str, processes: Processes
 
 
 @pytest.mark.usefixtures("in_root")
+@pytest.mark.parametrize("name", ["tests.faults", "tests.faults:nope", "nope:commits", ":commits"])
+def test_a_name_of_no_function_is_told_in_one_line(folder: str, processes: Processes, name: str) -> None:
+    with pytest.raises(RuntimeError, match="names no function") as raised:
+        Pipeline(name, folder, processes).record()
+    assert "Traceback" not in str(raised.value)
+
+
 def test_a_step_that_no_run_comes_to_is_an_error(folder: str, processes: Processes) -> None:
     pipeline, recording = recorded("replace", folder, processes)
     [fault] = recording.faults("kill", "table: commit put")[-1:]
