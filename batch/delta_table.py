@@ -21,6 +21,7 @@ from deltaflow.batch.table_builder import TableBuilder
 from deltaflow.interface import delta_table as interface
 from deltaflow.interface.arguments import is_connect_session
 from deltaflow.interface.table_builder import DeltaTableBuilder, Operation
+from deltaflow.spark.bridge.java_classes import check_registered
 from deltaflow.spark.expressions.frames import under_name
 from deltaflow.spark.sql.statements import NamedTable, run_statement
 
@@ -68,6 +69,7 @@ class DeltaTable(interface.DeltaTable):
     @classmethod
     @_also_for_connect
     def _at_path(cls, session: SparkSession, path: str, options: Mapping[str, str]) -> Self:
+        check_registered(session)
         return cls(session, named_table.table_at_path(path), options)
 
     @classmethod

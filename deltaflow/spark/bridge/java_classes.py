@@ -18,6 +18,11 @@ def java_classes(spark: SparkSession) -> Any:
     return _names(spark.sparkContext._jvm).io.deltaflow.spark
 
 
+def check_registered(spark: SparkSession) -> None:
+    """RegistrationError before `register` has loaded the classes."""
+    _ = java_classes(spark).DeltaProvider
+
+
 def java_classes_of_context() -> Any:
     """As `java_classes`, where no session is at hand: of the context that runs."""
     from pyspark import SparkContext

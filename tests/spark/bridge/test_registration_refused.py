@@ -109,6 +109,7 @@ java_jar.java_sources = lambda: {
 }
 lacks = f"Spark {spark.version} lacks an API that deltaflow needs"
 refused(lambda: deltaflow.register(spark), lacks, "Missing.java")
+refused(lambda: deltaflow.DeltaTable.forPath(spark, "table"), "call deltaflow.register(spark)")
 java_jar.java_sources = sources
 
 # The failures above left nothing behind.
