@@ -170,9 +170,16 @@ class DeltaLog:
             newest = None
         if newest is not None and version == newest.version:
             return newest
-        listing = self._files.list(0)
+        return self._built(self._files, version)
+
+    def _built(self, files: LogFiles, version: int) -> Snapshot:
+        listing = files.list(0)
         self._check_rebuildable(listing, version)
-        return Snapshot(self.path, load_state(self._files, listing, version))
+        try:
+            return Snapshot(self.path, load_state(files, listing, version))
+        except CorruptLogError:
+            self._check_rebuildable(files.list(0), version)  # log clean-up may have taken it since
+            raise
 
     def _check_rebuildable(self, listing: Listing, version: int) -> None:
         if version not in listing.rebuildable_versions():
@@ -187,10 +194,7 @@ class DeltaLog:
 
         The snapshot is not kept. The other columns of its `files` are null, and it has no tombstones.
         """
-        files = replace(self._files, file_fields=fields)
-        listing = files.list(0)
-        self._check_rebuildable(listing, version)
-        return Snapshot(self.path, load_state(files, listing, version))
+        return self._built(replace(self._files, file_fields=fields), version)
 
     def version_at_timestamp(self, timestamp_ms: int) -> int:
         """The version that was the newest at a time, in milliseconds since the epoch.

@@ -468,6 +468,33 @@ def test_log_clean_up_deletes_commits_between_the_listing_and_the_reads(
     assert sorted(snapshot.files["path"].to_pylist()) == list("abcde"[: newest + 1])
 
 
+@pytest.mark.parametrize(
+    "look", [lambda log: log.snapshot_at(1), lambda log: log.snapshot_with_fields(1, frozenset({"path"}))]
+)
+def test_time_travel_to_a_version_that_log_clean_up_takes_meanwhile(
+    table: HandWrittenTable, monkeypatch: pytest.MonkeyPatch, look: Callable[[DeltaLog], Snapshot]
+) -> None:
+    table.first_commit(add("a"))
+    for version in range(1, 4):
+        table.commit(version, add(f"b{version}"))
+    reader = DeltaLog(LocalLogStore(), table.path)
+    assert reader.snapshot().version == 3
+    list_from = LocalLogStore.list_from
+
+    def then_cleaned(store: LocalLogStore, directory: str, name: str) -> list[FileStatus]:
+        found = list_from(store, directory, name)
+        if int(name[:20] or 0) == 0:
+            monkeypatch.undo()
+            DeltaLog(LocalLogStore(), table.path).checkpoint()
+            for version in range(3):
+                Path(table.path, "_delta_log", f"{version:020}.json").unlink()
+        return found
+
+    monkeypatch.setattr(LocalLogStore, "list_from", then_cleaned)
+    with pytest.raises(VersionNotFoundError, match=r"version 1\. Available versions: \[?3"):
+        look(reader)
+
+
 def test_a_listing_lacks_a_commit_that_came_meanwhile_and_has_the_next_one(table: HandWrittenTable) -> None:
     """ext4 gives the files of a large directory in an order of its own, while others come."""
     table.first_commit(add("a"))
