@@ -32,6 +32,7 @@ from deltaflow.log.protocol.features import widens_types
 from deltaflow.log.protocol.identity_columns import is_identity
 from deltaflow.log.protocol.schema import CURRENT_DEFAULT
 from deltaflow.log.protocol.schema_reading import Path, dotted, fields_within
+from deltaflow.log.protocol.type_widening import can_widen
 
 Edit = Callable[[T.DataType], T.DataType]
 _FIRST = "FIRST"
@@ -238,15 +239,18 @@ def _not_supported(
     change: ColumnChange, old: T.StructField, data_type: T.DataType, table: str
 ) -> DeltaAnalysisException:
     nullable = old.nullable if change.nullable is None else change.nullable
+    if data_type == old.dataType:
+        advice = "Add a CHECK constraint (… IS NOT NULL)."
+    elif can_widen(old.dataType, data_type):
+        advice = "Set the table property delta.enableTypeWidening to true."
+    else:
+        advice = "Write the table anew with overwriteSchema."
     return DeltaAnalysisException(
         error_class="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
         field_path=dotted(change.path),
         old_field=_type_text(old.dataType, old.nullable),
         new_field=_type_text(data_type, nullable),
-        advice="Add a CHECK constraint (… IS NOT NULL)."
-        if data_type == old.dataType
-        else "To widen it, set the table property delta.enableTypeWidening to true. For any other change "
-        "write the table anew with overwriteSchema.",
+        advice=advice,
         table=table,
         column=dotted(change.path),
     )

@@ -294,6 +294,9 @@ def test_what_cannot_grow(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(error_type) as refused:
             spark.sql(f"ALTER TABLE delta.`{path}` ALTER COLUMN {change}")
         assert refused.value.error_class == code, change
+        if "CHANGE_COL_OP" in code:
+            advice = "overwriteSchema" if properties else "delta.enableTypeWidening to true"
+            assert advice in str(refused.value)
         assert versions(path) == before
     # A text in the constraint is no column, nor is the other field of the struct.
     path = tables[WIDENS]
