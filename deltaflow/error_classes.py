@@ -935,7 +935,8 @@ CATALOGUE: dict[str, Entry] = {
     "DELTA_ROWS_LOST": (
         "40000",
         "Spark has lost, with an executor, rows that it had computed once for this write into {target}. The "
-        "table is as it was. Run the operation, or start the query, again.",
+        "table is as it was. Run the operation, or start the query, again; where the rows are of a frame "
+        "that you have checkpointed, make that frame anew first.",
     ),
     "DELTA_ROW_TRACKING_BACKFILL_NEEDED": (
         "55000",

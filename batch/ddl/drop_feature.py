@@ -213,7 +213,8 @@ def _leave_history(
     if truncate_history:
         _truncate(log, settings)
     if _is_in_history(log, feature):
-        log.checkpoint(settings)
+        if not truncate_history:
+            log.checkpoint(settings)
         raise _error("DELTA_FEATURE_DROP_HISTORICAL_VERSIONS_EXIST", log.snapshot(), feature)
 
 

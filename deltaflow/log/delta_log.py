@@ -178,7 +178,9 @@ class DeltaLog:
         try:
             return Snapshot(self.path, load_state(files, listing, version))
         except CorruptLogError:
-            self._check_rebuildable(files.list(0), version)  # log clean-up may have taken it since
+            now = files.list(0)
+            if now.latest_version >= 0:
+                self._check_rebuildable(now, version)  # log clean-up may have taken it since
             raise
 
     def _check_rebuildable(self, listing: Listing, version: int) -> None:
@@ -281,13 +283,14 @@ class DeltaLog:
         if not self._with_files:
             return self._complete.start_transaction(session, read_version=read_version)
         self._files.store.check_writable(self._files.directory)
+        seen_ms = system_clock()  # Not later: what is found may take long to load.
         if read_version is None:
             found, etag = self._refreshed() or (None, None)
-            return OptimisticTransaction(self._files, found, session=session, etag=etag)
+            return OptimisticTransaction(self._files, found, session=session, seen_ms=seen_ms, etag=etag)
         snapshot, newest = self.snapshot_at(read_version), self._newest
-        is_newest = newest is not None and newest[0] is snapshot
-        etag = newest[1] if newest is not None and is_newest else None
-        return OptimisticTransaction(self._files, snapshot, session=session, is_newest=is_newest, etag=etag)
+        if newest is None or newest[0] is not snapshot:
+            return OptimisticTransaction(self._files, snapshot, session=session)
+        return OptimisticTransaction(self._files, snapshot, session=session, seen_ms=seen_ms, etag=newest[1])
 
     def checkpoint(self, session: Mapping[str, str] = _NO_SETTINGS) -> None:
         """Write a checkpoint of the newest version, and delete the part of the log that has expired."""

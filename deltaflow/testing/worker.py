@@ -189,19 +189,26 @@ class _Run:
         self.states[table[table.index(self.folder) + len(self.folder) :].strip("/")].append(state.digest)
 
 
+class _NoFunctionError(Exception):
+    """The name of a pipeline is that of no function."""
+
+
 def _function(name: str) -> Callable[[str], object]:
-    """The function `module:function`; ends the process with one line where there is none."""
+    """The function `module:function`. _NoFunctionError where there is none."""
     module, _, function = name.partition(":")
-    try:
-        found: Callable[[str], object] = getattr(importlib.import_module(module), function)
-    except ModuleNotFoundError as error:
-        if error.name != module:  # what the module itself imports
-            raise
-    except (AttributeError, ValueError):
-        pass
-    else:
-        return found
-    raise SystemExit(f"{name!r} names no function. Give 'module:function', of a module that can be imported.")
+    found = None
+    if module and function:
+        try:
+            found = getattr(importlib.import_module(module), function, None)
+        except ModuleNotFoundError as error:
+            if not f"{module}.".startswith(f"{error.name}."):  # what the module itself imports
+                raise
+    if not callable(found):
+        raise _NoFunctionError(
+            f"{name!r} names no function. Give 'module:function', of a module that can be imported."
+        )
+    called: Callable[[str], object] = found
+    return called
 
 
 class _Worker:
@@ -304,7 +311,7 @@ def _work(start: Start) -> NoReturn:
     try:
         _Worker(orders).work()
         code = 0
-    except SystemExit as error:
+    except _NoFunctionError as error:
         print(error, file=sys.stderr)
     except BaseException:
         traceback.print_exc()

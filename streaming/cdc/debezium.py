@@ -83,8 +83,8 @@ class Debezium:
                 )
         if self.table is not None and "." not in self.table:
             raise DeltaIllegalArgumentException(
-                f"Invalid value '{self.table}' for 'table' of Debezium: no message is of a table without its "
-                f"schema. Give schema.{self.table}, or database.{self.table} where there are no schemas."
+                f"Invalid value '{self.table}' for 'table' of Debezium: tables are known with their schema. "
+                f"Give schema.{self.table}, or database.{self.table} where there are no schemas."
             )
 
     def changes(self, batch: DataFrame, current: Current) -> DataFrame | None:

@@ -90,6 +90,15 @@ class Restart:
                     batch_id=batch_id,
                 )
             )
+        if newest is None and self.checkpoint.done:
+            self._stop(
+                obstacle(
+                    BATCH_MISSING,
+                    f"The checkpoint {self.checkpoint.directory} has no entry in offsets, and by its commits "
+                    f"batch {self.checkpoint.done[-1]} is done. Spark fails with such a checkpoint.",
+                    batch_id=batch_id,
+                )
+            )
         self._warn(batch_id, is_replay=newest is not None and not is_done)
         for source in self.sources:
             self._start(source, batch_id)
@@ -105,15 +114,6 @@ class Restart:
                 self._replay(end)
             self._offsets = dict(end.offsets)
             batch_id = newest + 1
-        elif self.checkpoint.done:
-            self._stop(
-                obstacle(
-                    BATCH_MISSING,
-                    f"The checkpoint {self.checkpoint.directory} has no entry in offsets, and by its commits "
-                    f"batch {self.checkpoint.done[-1]} is done. Spark fails with such a checkpoint.",
-                    batch_id=batch_id,
-                )
-            )
         for running in self._running.values():
             running.delta.prepare_for_available_now()
         while self._plan_and_run(batch_id):

@@ -13,7 +13,7 @@ from deltaflow.errors import DeltaError, DeltaIllegalArgumentException
 from deltaflow.log import Snapshot
 from deltaflow.log.streams.checkpoint import BatchOffsets, StreamCheckpoint, reservoir_id
 from deltaflow.log.streams.source_offset import DeltaSourceOffset, parse_offset
-from deltaflow.store import qualified_path
+from deltaflow.store import qualified_path, store_for
 from deltaflow.streaming.bounds import ending_version, first_offset, offset_before
 from deltaflow.streaming.reading import Reading, reading_of, stream_log
 from deltaflow.streaming.schema_tracking import check_start_of_tracking, schema_log, with_merged_changes
@@ -106,7 +106,7 @@ def stream_sources(
             record = records[folder]
         if table_id is None and json is not None:
             record = None
-        path = next((path for path, own in given.items() if own == table_id), None)
+        path = next((path for path, own in given.items() if own is not None and own == table_id), None)
         if path is None and record is not None:
             path = record.path
         recorded = None if record is None else record.options
@@ -119,7 +119,8 @@ def stream_sources(
             for i, path in enumerate(given)
         ]
     found = _with_other_tables(found, list(given))
-    unused = [path for path in given if path not in {source.path for source in found}]
+    places = {_place(source.path) for source in found if source.path is not None}
+    unused = [path for path in given if _place(path) not in places]
     if unused:
         raise DeltaIllegalArgumentException(
             f"The stream with the checkpoint {checkpoint.directory} reads no table at {unused[0]}. Its "
@@ -179,6 +180,14 @@ def _table_id(path: str) -> str | None:
         return stream_log(path).snapshot().table_id
     except DeltaError:
         return None
+
+
+def _place(path: str) -> str:
+    """The path as its store knows it."""
+    try:
+        return store_for(path)[1]
+    except DeltaError:  # which the source reports
+        return path
 
 
 def _text(value: Any) -> str:

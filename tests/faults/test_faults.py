@@ -169,7 +169,9 @@ def test_a_wrong_pipeline_is_found(fault: str, folder: str, processes: Processes
 
 
 @pytest.mark.usefixtures("in_root")
-@pytest.mark.parametrize("name", ["tests.faults", "tests.faults:nope", "nope:commits", ":commits"])
+@pytest.mark.parametrize(
+    "name", ["tests.faults", "tests.faults:nope", "nope.inner:commits", ":commits", "os:sep"]
+)
 def test_a_name_of_no_function_is_told_in_one_line(folder: str, processes: Processes, name: str) -> None:
     with pytest.raises(RuntimeError, match="names no function") as raised:
         Pipeline(name, folder, processes).record()

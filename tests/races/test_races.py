@@ -45,4 +45,4 @@ def test_the_history_is_one_of_its_isolation_level(
     assert outcome.report.faults == []
     assert not outcome.report.without_order
     assert outcome.report.operations == 3 * len(engines)
-    assert outcome.report.commits > 0
+    assert outcome.report.commits > 0  # others may lose their races

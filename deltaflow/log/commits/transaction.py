@@ -15,6 +15,7 @@ from deltaflow.errors import (
     DeltaConcurrentModificationException,
     DeltaError,
     DeltaIllegalStateException,
+    DeltaTableNotFoundError,
     StoreError,
 )
 from deltaflow.log.commits.clustering_change import ClusteringChange
@@ -97,12 +98,12 @@ class OptimisticTransaction:
         retries: RetryPolicy = _RETRIES,
         session: Mapping[str, str] = MappingProxyType({}),
         *,
-        is_newest: bool = True,
+        seen_ms: int | None = None,
         etag: str | None = None,
     ) -> None:
         """`session` has Spark's settings spark.databricks.delta.* and spark.sql.session.timeZone, the zone of
-        partition values that name none. `is_newest`: whether the snapshot was just found to be the newest.
-        `etag`: that of its commit file, if it is known."""
+        partition values that name none. `seen_ms`: when the look began that found the snapshot to be the
+        newest, by the machine's time; None if none did. `etag`: that of its commit file, if it is known."""
         self.log = log
         self.snapshot = snapshot
         """The version that is read; None without a table."""
@@ -118,7 +119,7 @@ class OptimisticTransaction:
         self._changes_marks_alone = False
         self._used = False
         self._put = CommitPut(log)
-        self._head_seen_ms = system_clock() if is_newest else None
+        self._head_seen_ms = seen_ms
         """When the log was last seen to end with what the commit is to follow, by the machine's time."""
         self._row_ids = RowIds(log)
         self.keeps_row_ids = False
@@ -459,8 +460,16 @@ class OptimisticTransaction:
         return False
 
     def _has_lost(self, head: Head | None) -> bool:
-        """Whether the commit of `head` is gone, or is another file; False where it costs much to look."""
-        if head is None or not head.etag or not self.log.store.lists_whole_directories:
+        """Whether the commit of `head` is gone, or is another file, or a table has come where there was none;
+        False where it costs much to look."""
+        if not self.log.store.lists_whole_directories:
+            return False
+        if head is None:
+            try:
+                return self.log.list(0).latest_version >= 0
+            except DeltaTableNotFoundError:  # there can be none: the put says so
+                return False
+        if not head.etag:
             return False
         try:
             return self.log.store.status(self.log.commit_path(head.version)).etag != head.etag

@@ -42,6 +42,7 @@ from deltaflow.log import (
     schema_to_string,
     set_observer,
 )
+from deltaflow.log import delta_log as delta_log_module
 from deltaflow.log.commits import transaction as transaction_module
 from deltaflow.log.maintenance.log_cleanup import clean_up
 from deltaflow.log.protocol.actions import AnyAction
@@ -719,7 +720,8 @@ class TestCleanedUpLog:
 
     @pytest.fixture
     def log(self, tmp_path: Path, now_ms: list[int], monkeypatch: pytest.MonkeyPatch) -> DeltaLog:
-        monkeypatch.setattr(transaction_module, "system_clock", lambda: now_ms[0])
+        for module in (transaction_module, delta_log_module):
+            monkeypatch.setattr(module, "system_clock", lambda: now_ms[0])
         return DeltaLog(LocalLogStore(), str(tmp_path / "t"), clock=lambda: now_ms[0])
 
     def clean_up(self, log: DeltaLog, now_ms: list[int]) -> None:
@@ -763,6 +765,45 @@ class TestCleanedUpLog:
             log.start_transaction(read_version=10).commit([add_file("mine")], WRITE)
         assert log.commit_versions() == [10, 12]
 
+    def lose_all_but_the_last(self, log: DeltaLog) -> None:
+        log.checkpoint()
+        for version in log.commit_versions()[:-1]:
+            (Path(log.path) / "_delta_log" / commit_name(version)).unlink()
+
+    def test_nor_does_it_where_it_took_long_to_load_what_was_seen(
+        self, log: DeltaLog, now_ms: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        create(log)
+        refreshed = DeltaLog._refreshed
+
+        def slowly(self: DeltaLog) -> Any:
+            found = refreshed(self)
+            now_ms[0] += 45_000
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalLogStore, "lists_whole_directories", False)
+            patch.setattr(DeltaLog, "_refreshed", slowly)
+            transaction = log.start_transaction()
+        for version in range(1, 4):
+            append(log, f"a{version}")
+        self.lose_all_but_the_last(log)
+        monkeypatch.setattr(LocalLogStore, "lists_whole_directories", False)
+        with pytest.raises(ConcurrentWriteException, match=r"commit of version 1, .* clean-up"):
+            transaction.commit([add_file("mine")], WRITE)
+
+    def test_nor_does_the_first_commit_of_a_table_that_another_one_has_made_a_moment_ago(
+        self, log: DeltaLog
+    ) -> None:
+        transaction = log.start_transaction()
+        transaction.update_metadata(new_metadata())
+        create(log, "b0")
+        append(log, "b1")
+        self.lose_all_but_the_last(log)
+        with pytest.raises(ConcurrentWriteException, match=r"commit of version 0, .* clean-up"):
+            transaction.commit([add_file("mine")], WRITE)
+        assert log.commit_versions() == [1]
+
     def test_where_a_look_at_a_file_is_a_request_no_young_commit_is_cleaned_up(
         self, log: DeltaLog, now_ms: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -776,7 +817,6 @@ class TestCleanedUpLog:
             append(log, f"a{version}")
             set_time(log_directory / commit_name(version), now_ms[0] - age_ms)
             log.checkpoint()
-        # Whoever has seen version 0 as the newest one looks again, since that is a minute ago.
         log.truncate_history(0)
         assert log.commit_versions() == [1, 2, 3]
         assert transaction.commit([add_file("mine")], WRITE) == Committed(4)
