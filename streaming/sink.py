@@ -19,17 +19,14 @@ from deltaflow.batch.write.transactional_write import (
     WriteOperation,
     begin_write,
 )
-from deltaflow.errors import (
-    DeltaAnalysisException,
-    DeltaIllegalStateException,
-    DeltaUnsupportedOperationException,
-)
+from deltaflow.errors import DeltaAnalysisException, DeltaUnsupportedOperationException
 from deltaflow.log import DeltaLog, OptimisticTransaction, SetTransaction
 from deltaflow.log.observer import observe
 from deltaflow.log.protocol.column_mapping import table_schema
 from deltaflow.log.protocol.data_types import types_within
 from deltaflow.spark.bridge.dispatcher import dispatcher
 from deltaflow.spark.write.file_write import Skip, begins_write
+from deltaflow.streaming.lost_table import table_is_gone
 from deltaflow.streaming.messages import BatchRequest, OpenSinkAnswer, OpenSinkRequest
 from deltaflow.streaming.quarantine import begin_quarantine
 from deltaflow.streaming.sink_options import check_sink_options
@@ -67,7 +64,7 @@ def begin_batch(request: BatchRequest) -> TransactionalWrite | Skip:
         record_sink(request.checkpoint, log.path, request.output_mode, request.options)
     transaction = _transaction(request, log)
     if request.had_table and transaction.snapshot is None:
-        raise _table_is_gone(log.path, batch_id)
+        raise table_is_gone(log.path, batch_id)
     committed = transaction.record_read_of_txn(query_id)
     if committed is not None and committed >= batch_id:
         tell_skipped(path, query_id, batch_id, committed)
@@ -117,15 +114,6 @@ def _transaction(request: BatchRequest, log: DeltaLog) -> OptimisticTransaction:
     if scans:
         transaction.record_read_of_whole_table()
     return transaction
-
-
-def _table_is_gone(path: str, batch_id: int) -> DeltaIllegalStateException:
-    return DeltaIllegalStateException(
-        f"The table at {path}, which the stream writes, was dropped, moved or renamed while the stream ran, "
-        f"so batch {batch_id} was not written. Start the query again with the table's new name or path. At "
-        "the old one a restart makes a new table, which begins with this batch.",
-        table=path,
-    )
 
 
 def _source_offsets(entry: str | None) -> list[str] | None:

@@ -39,6 +39,7 @@ from deltaflow.streaming.cdc.data_columns import DataColumns, is_computed
 from deltaflow.streaming.cdc.session_settings import session_settings
 from deltaflow.streaming.cdc.side_tables import SideTables, Write, forget
 from deltaflow.streaming.cdc.target import Target, table_beside
+from deltaflow.streaming.lost_table import table_is_gone
 from deltaflow.streaming.skipped_batches import tell_skipped
 
 if TYPE_CHECKING:
@@ -64,32 +65,44 @@ class Applier:
     ignore_null_updates: bool
     horizon_ms: int
     clock: Callable[[], int] = field(default=lambda: time.time_ns() // 1_000_000)
+    _runs_with_target: list[str | None] = field(default_factory=list, init=False)
+    """The run of the query that had a target, once one has."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """The function of foreachBatch."""
-        query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        context = batch.sparkSession.sparkContext
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        run_id = context.getLocalProperty("spark.jobGroup.id")
         assert query_id is not None
-        self.apply(batch, Write(query_id, batch_id))
+        had_target = self._runs_with_target == [run_id]
+        if self.apply(batch, Write(query_id, batch_id), had_target=had_target):
+            self._runs_with_target[:] = [run_id]
 
-    def apply(self, batch: DataFrame, write: Write) -> None:
-        """Applies the changes of a batch, unless the target has it already."""
+    def apply(self, batch: DataFrame, write: Write, *, had_target: bool = False) -> bool:
+        """Applies the changes of a batch, unless the target has it already; whether there is a target then.
+
+        `had_target`: whether an earlier batch of this run has found or made it.
+        """
         # The session's own txnAppId holds for no table here: all writes but the first would be skipped.
         with session_settings(batch.sparkSession, dict.fromkeys(SESSION_SETTINGS)), without_call_sites():
-            self._apply(batch, write)
+            return self._apply(batch, write, had_target=had_target)
 
-    def _apply(self, batch: DataFrame, write: Write) -> None:
+    def _apply(self, batch: DataFrame, write: Write, *, had_target: bool) -> bool:
         spark = batch.sparkSession
         snapshot = self.target.snapshot(spark)
+        if snapshot is None and had_target:
+            raise table_is_gone(self.target.name or str(self.target.path), write.version)
         if snapshot is not None and write.is_in(snapshot):
             newest = snapshot.transactions[write.app_id].version
             tell_skipped(snapshot.path, write.app_id, write.version, newest)
             self._forget_again(spark, snapshot, write)
-            return
+            return True
         rows = _Rows(spark, self.target, self.scd_type)
         changes = self.envelope.changes(batch, self._current(spark, snapshot, write, rows))
         if changes is not None:
             with session_settings(spark, _SHOWS_CHAR):
                 self._apply_changes(spark, changes, snapshot, write, are_compared=rows.are_read)
+        return snapshot is not None or changes is not None
 
     def _apply_changes(
         self,

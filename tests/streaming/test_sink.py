@@ -311,7 +311,7 @@ def test_a_table_that_goes_away_is_not_made_anew(
         streams.spark.sql(change.format(name, name))
     streams.append(table, 10, 11)
     message = streams.failed(query)
-    assert f"The table at {sink}, which the stream writes, was dropped, moved or renamed" in message
+    assert f"The table {sink}, which the stream writes, was dropped, moved or renamed" in message
     assert not Path(sink).exists()
 
     # A restart of a path makes a new table there, as delta-spark does. It begins with that batch.

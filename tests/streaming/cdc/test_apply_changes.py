@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 
 from deltaflow import DeltaTable
@@ -1056,6 +1056,30 @@ def test_a_target_that_was_replaced(spark, table):
     applier(table).apply(fresh, Write("r", 0))
     applier(table).apply(batch(spark, (2, "b", "u", 1)), Write("r", 1))
     assert current(spark, table) == [(1, "fresh"), (2, "b")]
+
+
+@pytest.mark.parametrize("change", ["ALTER TABLE {} RENAME TO {}_2", "DROP TABLE {}"])
+@pytest.mark.sampled(1)
+def test_a_target_that_goes_away_is_not_made_anew_in_the_same_run(spark, tmp_path, change):
+    folder, name = tmp_path / "landed", f"gone_{len(change)}"
+    land(folder, "1.json", (1, "a", "u", 1))
+    source = spark.readStream.schema(SCHEMA).json(str(folder))
+    writer = apply_changes(source, name, keys="id", sequence_by="at")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start()
+    query.processAllAvailable()
+    spark.sql(change.format(name, name))
+    land(folder, "2.json", (2, "b", "u", 2))
+    with pytest.raises(
+        StreamingQueryException, match=rf"The table {name}, which the stream writes, was dropped"
+    ):
+        query.processAllAvailable()
+    assert not spark.catalog.tableExists(name)
+    # A start of the query makes it anew, as it does in other streams.
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert tuples(spark.table(name).select("id", "name")) == [(2, "b")]
+    for table in (name, f"{name}_2"):
+        spark.sql(f"DROP TABLE IF EXISTS {table}")
 
 
 @pytest.mark.parametrize("name", ["_change", "_unset", "_recorded_at", "__SEQUENCE", "_CHANGE", "_Sequence"])
