@@ -174,11 +174,10 @@ def test_operations_on_rows_that_are_lost(
     spark.sql(text).collect()
 
 
-@pytest.mark.parametrize("scd_type", [1, 2])
-@pytest.mark.sampled(1)
-def test_changes_that_are_lost(
-    spark: SparkSession, table: str, sink: str, checkpoint: str, loses: Copies, scd_type: int
-) -> None:
+def stream_of_changes(
+    spark: SparkSession, table: str, sink: str, checkpoint: str, scd_type: int
+) -> Callable[[], None]:
+    """Writes 40 changes into the table; the function applies to the sink what the query has not done."""
     spark.range(0, 40, 1, 4).selectExpr("id", "1 AS at").write.format("delta").save(table)
 
     def run() -> None:
@@ -186,6 +185,15 @@ def test_changes_that_are_lost(
         writer = apply_changes(changes, sink, keys="id", sequence_by="at", scd_type=scd_type)
         writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
 
+    return run
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.sampled(1)
+def test_changes_that_are_lost(
+    spark: SparkSession, table: str, sink: str, checkpoint: str, loses: Copies, scd_type: int
+) -> None:
+    run = stream_of_changes(spark, table, sink, checkpoint, scd_type)
     with loses(), pytest.raises(StreamingQueryException, match="DELTA_ROWS_LOST"):
         run()
     run()
@@ -213,13 +221,7 @@ def test_a_source_that_its_user_has_checkpointed(
 def test_changes(
     spark: SparkSession, table: str, sink: str, checkpoint: str, copies: Copies, scd_type: int
 ) -> None:
-    spark.range(0, 40, 1, 4).selectExpr("id", "1 AS at").write.format("delta").save(table)
-
-    def run() -> None:
-        changes = spark.readStream.format("delta").load(table)
-        writer = apply_changes(changes, sink, keys="id", sequence_by="at", scd_type=scd_type)
-        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
-
+    run = stream_of_changes(spark, table, sink, checkpoint, scd_type)
     with copies(), pytest.raises(StreamingQueryException, match="DELTA_ROWS_COMPUTED_TWICE"):
         run()
     assert ids(load(spark, sink)) == []

@@ -105,13 +105,29 @@ def test_executors_in_their_own_processes_need_nothing_of_ours(run: Callable[...
     run(SCRIPT)
 
 
-LOST = """
+WITH_EXECUTORS_TO_LOSE = """
 import threading, time
 import deltaflow
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
-spark = deltaflow.session("lost executors", master="local-cluster[2,1,512]", config={
-    **SETTINGS, "spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1",
+
+# A fetch from an executor that is lost fails soon.
+FAILS_SOON = {"spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "200ms"}
+
+def session(settings):
+    return deltaflow.session("lost executors", master="local-cluster[2,1,512]", config={
+        **SETTINGS, "spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1", **settings})
+
+def executors(option=""):
+    # The processes, with this text in their command line.
+    processes = spark._jvm.java.lang.ProcessHandle.current().descendants().toArray()
+    commands = [str(process.info().commandLine().orElse("")) for process in processes]
+    return [process for process, command in zip(processes, commands, strict=True)
+            if "CoarseGrainedExecutorBackend" in command and option in command]
+"""
+
+LOST = """
+spark = session({
     "spark.sql.files.maxPartitionBytes": "300000", "spark.sql.files.openCostInBytes": "300000"})
 spark.range(0, 20000, 1, 8).write.format("delta").save("source")
 check = "TBLPROPERTIES ('delta.constraints.half' = 'r < 0.5')"
@@ -127,7 +143,7 @@ def kill_executors():
     # The rows of the quarantine are written, and those of the table are not yet.
     while not list(Path("sink").glob("*.parquet")):
         time.sleep(0.01)
-    for process in spark._jvm.java.lang.ProcessHandle.current().descendants().toArray():
+    for process in executors():
         process.destroyForcibly()
 
 killing = threading.Thread(target=kill_executors)
@@ -146,16 +162,12 @@ spark.stop()
 
 
 def test_rows_of_a_quarantined_batch_are_judged_once_if_executors_are_lost(run: Callable[..., str]) -> None:
-    run(LOST)
+    run(WITH_EXECUTORS_TO_LOSE + LOST)
 
 
 LOST_IN_SHUFFLE = """
-import threading, time
-import deltaflow
-from pyspark.sql import functions as F
-spark = deltaflow.session("lost in a shuffle", master="local-cluster[2,1,512]", config={
-    **SETTINGS, "spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1",
-    "spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "200ms",
+spark = session({
+    **FAILS_SOON,
     # Later Sparks find by these that rows have changed.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false"})
@@ -177,11 +189,8 @@ def kill_an_executor():
         if any(stage and stage.numTasks > 12 and 4 <= stage.numCompletedTasks for stage in stages):
             break
         time.sleep(0.01)
-    executors = [
-        process for process in spark._jvm.java.lang.ProcessHandle.current().descendants().toArray()
-        if "CoarseGrainedExecutorBackend" in str(process.info().commandLine().orElse(""))]
-    executors[0].destroyForcibly()
-    killed.append(executors[0])
+    killed.append(executors()[0])
+    killed[0].destroyForcibly()
 
 killed = []
 killing = threading.Thread(target=kill_an_executor, daemon=True)
@@ -202,18 +211,12 @@ spark.stop()
 
 
 def test_rows_of_an_optimized_write_are_not_lost_with_an_executor(run: Callable[..., str]) -> None:
-    assert "failed" in run(LOST_IN_SHUFFLE)
+    assert "failed" in run(WITH_EXECUTORS_TO_LOSE + LOST_IN_SHUFFLE)
 
 
 LOST_WHILE_JUDGED = """
-import threading, time
-import deltaflow
 from deltaflow.spark.bridge.java_classes import java_classes
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions as F
-spark = deltaflow.session("lost while judged", master="local-cluster[2,1,512]", config={
-    **SETTINGS, "spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1",
-    "spark.shuffle.io.maxRetries": "1", "spark.shuffle.io.retryWait": "200ms"})
+spark = session(FAILS_SOON)
 spark.range(0, 4000, 1, 4).write.format("delta").save("source")
 check = "TBLPROPERTIES ('delta.constraints.c' = 'k >= 0')"
 spark.sql(f"CREATE TABLE delta.`{os.getcwd()}/sink` (id BIGINT, k INT) USING delta {check}")
@@ -237,10 +240,9 @@ def executors_of_parts():
 def kill_the_executor_of_a_part():
     while not (found := [parts[0] for parts in executors_of_parts() if len(parts) == 1]):
         time.sleep(0.02)
-    for process in spark._jvm.java.lang.ProcessHandle.current().descendants().toArray():
-        if f"--executor-id {found[0]} " in str(process.info().commandLine().orElse("")):
-            process.destroyForcibly()
-            killed.append(process)
+    for process in executors(f"--executor-id {found[0]} "):
+        process.destroyForcibly()
+        killed.append(process)
 
 killed = []
 killing = threading.Thread(target=kill_the_executor_of_a_part, daemon=True)
@@ -259,4 +261,4 @@ spark.stop()
 
 
 def test_rows_are_judged_by_one_job_if_an_executor_is_lost_in_it(run: Callable[..., str]) -> None:
-    assert "failed" in run(LOST_WHILE_JUDGED)
+    assert "failed" in run(WITH_EXECUTORS_TO_LOSE + LOST_WHILE_JUDGED)
