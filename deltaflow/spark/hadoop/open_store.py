@@ -42,6 +42,7 @@ class StoresOfSpark:
         self._files = files
         self._trial = ExclusionTrial()
         self.default_scheme, self.working_directory = files.defaults()
+        """The scheme of paths without one, and the directory of relative paths of local files."""
         self._schemes: dict[str, str] = {}
         """By a path's scheme that of Hadoop's file system."""
         self._have_conditions: dict[str, bool] = {}
